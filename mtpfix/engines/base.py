@@ -1,0 +1,79 @@
+"""What every engine offers: the method it picks for a config, and a matcher that answers for runtime names.
+
+Three questions, kept apart so that each can be tested alone:
+
+1. `method(config, release)`  which quantization method the engine sees in a config fragment;
+2. `matcher(query)`           the engine's own list, built from the fragment, the class mappers and the
+                              packed mapping, for one release;
+3. `Matcher.decide(...)`      the answer for one runtime name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from mtpfix.model import Answer, Layer, Mapper, Packed
+
+MappingStr = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class MatchQuery:
+    """Everything a matcher is built from.
+
+    method     the engine's method name (`modelopt_fp4`, `compressed-tensors`, ...)
+    config     the fragment as written in config.json, or the whole hf_quant_config.json
+    mappers    class mappers in the order in which the engine applies them to one quant-config object
+               (vLLM: the target's, then the draft's); empty: no class has a mapper
+    packed     packed_modules_mapping that is in force when the module asks
+    dtypes     tensor name -> dtype as the safetensors headers say, or None where the engine has none to read
+    options    rare switches a model class sets, e.g. {"match_mode": "suffix"} (Bailing V3 in vLLM)
+    """
+
+    release: str
+    method: str
+    config: Mapping[str, Any]
+    mappers: tuple[Mapper, ...] = ()
+    packed: Packed = field(default_factory=dict)
+    dtypes: Mapping[str, str] | None = None
+    options: MappingStr = field(default_factory=dict)
+
+
+class Matcher(Protocol):
+    """An engine's quantization config for one model class."""
+
+    def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...] = ()) -> Answer:
+        """The answer for a runtime name. `projections`: the checkpoint's own names of an expert's gate, up
+        and down projections, () for gate_proj/up_proj/down_proj. Never raises: an engine's exception is
+        an `Answer("error", ...)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A detected method, or why the engine refuses the config.
+
+    name    "" when the engine knows no such method
+    error   the engine's complaint when it raises on the config itself
+    """
+
+    name: str
+    error: str = ""
+
+
+class Engine(Protocol):
+    """One engine, all its modelled releases."""
+
+    name: str
+    releases: tuple[str, ...]
+
+    def method(self, config: Mapping[str, Any], release: str) -> Method:
+        """The method this release sees in a config fragment."""
+
+    def matcher(self, query: MatchQuery) -> Matcher:
+        """A matcher; a config that the engine cannot parse gives one whose every answer is `error`."""
+
+    def change_points(self, method: str) -> tuple[str, ...]:
+        """Releases at which matching for this method changed, the first modelled release included, ascending.
+        A release inside two points behaves as the point before it."""

@@ -1,0 +1,353 @@
+"""The frozen values that flow from a source to a report.
+
+Nothing here reads a file or knows an engine. Every value is immutable, so that a later stage can
+never change what an earlier one found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+Part = Literal["target", "draft"]
+Layer = Literal["linear", "moe", "lm_head", "embedding"]
+DecisionKind = Literal["plain", "quantized", "error", "absent", "unknown"]
+VerdictKind = Literal["loads", "fails", "degrades", "unsupported", "unknown"]
+Severity = Literal["error", "warning", "note"]
+FixKind = Literal["safe", "unsafe", "none"]
+Status = Literal["clean", "fixable", "partly-fixable", "not-fixable"]
+SourceKind = Literal["local", "hub", "bundle"]
+
+
+class Cell(NamedTuple):
+    """One tensor of a module, without its name's front part: `("weight_scale", "F32", (128, 1))`."""
+
+    suffix: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Tensor(NamedTuple):
+    """A row of a safetensors header and the shard that holds it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    shard: str
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with a file, found while it was read.
+
+    `place` is a JSON pointer, a tensor name or a byte range, whatever helps to find the spot; `code`
+    is a stable kebab-case name such as `duplicate-tensor`.
+    """
+
+    code: str
+    file: str
+    message: str
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFile:
+    """A JSON file of a checkpoint: its exact bytes and what they parse to."""
+
+    name: str
+    raw: bytes
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a checkpoint came from."""
+
+    kind: SourceKind
+    id: str
+    revision: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A safetensors file: its name, how many tensors its header lists, its size in bytes."""
+
+    name: str
+    tensors: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What `model.safetensors.index.json` says, set against the headers.
+
+    file            name of the index file
+    missing_shards  files that the index names and the checkpoint lacks
+    ghosts          tensor names that the index lists and no header holds
+    unlisted        tensor names that headers hold and the index does not list (in shard order)
+    misplaced       tensor names that the index puts in another shard than the one that holds them
+    """
+
+    file: str
+    missing_shards: tuple[str, ...] = ()
+    ghosts: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
+    misplaced: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RawModule:
+    """A dotted path and the tensors directly under it, in header order.
+
+    A tensor whose last component is a parameter of its own (`...experts.gate_up_proj`) belongs to the
+    path before it, with the component as suffix. `listed` is False where an index exists and
+    names none of the module's tensors: no engine opens them.
+    """
+
+    name: str
+    cells: tuple[Cell, ...]
+    shard: str
+    listed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Headers and JSON files of one checkpoint; no weights.
+
+    modules     module name -> RawModule, in shard and header order
+    files       every JSON file that was read, by name; only files that parsed
+    duplicates  tensor names that more than one shard holds
+    """
+
+    source: Source
+    modules: Mapping[str, RawModule]
+    files: Mapping[str, JsonFile]
+    shards: tuple[Shard, ...]
+    tensor_count: int
+    index: Index | None = None
+    duplicates: tuple[Tensor, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredScheme:
+    """How a module is stored.
+
+    name     `bf16`, `nvfp4`, `fp8-block`, ... (storage/schemes.py has the table) or `odd`
+    kind     `plain`; `quantized`; `other` (norms, biases, embeddings' extra state: nothing an engine
+             could quantize); `odd` (no signature fits)
+    missing  suffixes that the signature needs and the header lacks
+    extra    suffixes that belong to no signature (leaked quantizer state, KV scales are not extra)
+    note     why `odd`, in words
+    """
+
+    name: str
+    kind: Literal["plain", "quantized", "other", "odd"]
+    missing: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredModule:
+    """A module as the weights tell it, or a row of experts that are stored alike.
+
+    `shape` is the logical (out, in), () where not a matrix; a 3-D expert stack has (experts, out, in).
+    `experts`: the experts of `X.experts.{e}.proj` that share scheme and shape are one value, named after
+    the first of them; the ids are listed here, ascending. Empty for every other module.
+    """
+
+    name: str
+    scheme: StoredScheme
+    shape: tuple[int, ...]
+    raw: RawModule
+    experts: tuple[int, ...] = ()
+
+    @property
+    def quantized(self) -> bool:
+        return self.scheme.kind == "quantized"
+
+    @property
+    def plain(self) -> bool:
+        return self.scheme.kind == "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What decided: an entry of a list (`pointer` relative to the quantization config) or a rule in words."""
+
+    rule: str = ""
+    pointer: str = ""
+    entry: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An engine's answer for one runtime name.
+
+    scheme  what the engine allocates when it quantizes (`nvfp4`, `fp8-block`, ...); "" when plain
+    error   exception type when `decision` is `error`
+    """
+
+    decision: DecisionKind
+    cause: Cause
+    scheme: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapper:
+    """A model class's name mapper; None as target means that the rule drops the name.
+
+    Rules keep their order. `kind`-specific semantics belong to the engine that applies them.
+    """
+
+    prefix: tuple[tuple[str, str | None], ...] = ()
+    substr: tuple[tuple[str, str | None], ...] = ()
+    suffix: tuple[tuple[str, str | None], ...] = ()
+    regex: tuple[tuple[str, str | None], ...] = ()
+
+
+Packed = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a JSON file."""
+
+    file: str
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One RFC 6902 operation on a file."""
+
+    file: str
+    op: Literal["add", "remove", "replace"]
+    pointer: str
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What is wrong, with evidence, and whether a fix exists."""
+
+    rule: str
+    severity: Severity
+    fix: FixKind
+    message: str
+    hint: str = ""
+    part: Part = "draft"
+    engines: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    module_count: int = 0
+    locations: tuple[Location, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRow:
+    """One row of the verdict matrix: a profile (a range of releases that behave alike) and a part.
+
+    version   first release of the profile
+    releases  every release in it, ascending
+    latest    whether it holds the engine's newest modelled release
+    modules   modules (or their collapsed patterns) that the verdict rests on; empty when it loads
+    error     what the engine prints, in its own words, where it is known
+    """
+
+    engine: str
+    version: str
+    releases: tuple[str, ...]
+    latest: bool
+    part: Part
+    verdict: VerdictKind
+    reason: str
+    modules: tuple[str, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRow:
+    """What one engine profile decides about one checkpoint module; `stored` is the stored scheme's name."""
+
+    module: str
+    part: Part
+    engine: str
+    version: str
+    releases: tuple[str, ...]
+    latest: bool
+    runtime_name: str
+    decision: DecisionKind
+    stored: str
+    rule: str = ""
+    file: str = ""
+    pointer: str = ""
+    entry: str = ""
+    scheme: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """The draft: what the config declares (the count key's value or None) and what is stored.
+
+    stored   draft layers found in the headers; modules  distinct module paths (experts counted singly)
+    """
+
+    declared: int | None
+    stored: int
+    tensors: int
+    dtypes: Mapping[str, int]
+    modules: int
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What was checked about a plan: numbers a reviewer can repeat.
+
+    decisions  "vllm 0.33.0" -> how many decisions were compared before and after the patch
+    newly_plain_quantized  modules that are stored quantized and became plain: always 0 in a plan that is offered
+    """
+
+    modules: int = 0
+    quantized_modules: int = 0
+    decisions: Mapping[str, int] = field(default_factory=dict)
+    newly_plain_quantized: int = 0
+    entries_added: int = 0
+    entries_removed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The patch of all chosen fixes.
+
+    edits        RFC 6902 operations in the order in which they apply, per file
+    before/after exact bytes of each changed file; a plan without edits has neither
+    held_back    fixes that only --unsafe-fixes releases, in words
+    """
+
+    edits: tuple[Edit, ...] = ()
+    before: Mapping[str, bytes] = field(default_factory=dict)
+    after: Mapping[str, bytes] = field(default_factory=dict)
+    certificate: Certificate = field(default_factory=Certificate)
+    held_back: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything `check` knows. `schemes` maps a stored scheme's name to its number of modules."""
+
+    source: Source
+    family: str
+    family_reason: str
+    format: str
+    schemes: Mapping[str, int]
+    tensors: int
+    shards: int
+    draft: Draft
+    status: Status
+    engines: tuple[EngineRow, ...]
+    findings: tuple[Finding, ...]
+    plan: Plan
+    notes: tuple[str, ...] = ()
