@@ -1,0 +1,44 @@
+"""The model families: one data file and one line here each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mtpfix.families.base import Family, text_configs
+from mtpfix.families.loader import load
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A data file and the `model_type` values of config.json that it is for."""
+
+    name: str
+    model_types: tuple[str, ...]
+
+
+REGISTRY: tuple[Entry, ...] = (
+    Entry("qwen3_next", ("qwen3_next",)),
+    Entry("qwen3_5", ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")),
+    Entry("qwen3_moe", ("qwen3_moe",)),
+    Entry("llama", ("llama",)),
+    Entry("gemma4_assistant", ("gemma4_assistant",)),
+    Entry("glm4_moe", ("glm4_moe",)),
+    Entry("glm5_next", ("glm5_next", "glm5_next_text")),
+    Entry("deepseek_v3", ("deepseek_v3", "deepseek_v32", "glm_moe_dsa")),
+    Entry("deepseek_v4", ("deepseek_v4",)),
+)
+_BY_TYPE: Mapping[str, str] = {kind: entry.name for entry in REGISTRY for kind in entry.model_types}
+
+
+def identify(config: Mapping[str, Any]) -> tuple[Family | None, str]:
+    """The family of a config.json, or None and the reason in words."""
+    kinds = [part.get("model_type") for part in reversed(text_configs(config))]
+    for kind in kinds:
+        if isinstance(kind, str) and kind in _BY_TYPE:
+            return load(_BY_TYPE[kind]), ""
+    named = next((kind for kind in kinds if isinstance(kind, str)), None)
+    if named is None:
+        return None, "config.json has no model_type"
+    return None, f"no family file describes model_type {named!r}"

@@ -1,0 +1,189 @@
+"""What a family file says, as frozen values, and the questions the decisions ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from mtpfix.families.patterns import Key, PatternMap, fill
+from mtpfix.model import DecisionKind, Layer, Mapper, Packed, Part, VerdictKind
+from mtpfix.releases import Span, holds
+
+AskLayer = Literal["linear", "moe", "lm_head", "embedding", "unasked", "absent"]
+LIST_LAYERS: Mapping[str, Layer] = {
+    "linear": "linear", "moe": "moe", "lm_head": "lm_head", "embedding": "embedding",
+}  # fmt: skip
+_TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
+
+
+@dataclass(frozen=True, slots=True)
+class AskRow:
+    """How an engine asks about the modules that a pattern names.
+
+    asks         runtime name (a template)
+    layer        kind of module; `unasked`: built without asking (nn.Linear, quant_config=None), plain
+                 whatever a list says; `absent`: the engine builds no such module
+    methods      quantization methods the row is for; empty: all
+    projections  checkpoint names of an expert's gate, up and down projection, where not the usual ones
+    """
+
+    asks: str
+    layer: AskLayer
+    span: Span
+    methods: tuple[str, ...] = ()
+    projections: tuple[str, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A decision that the model class takes by itself, before any list is asked. `when`: see conditions.py."""
+
+    modules: PatternMap[bool]
+    methods: tuple[str, ...]
+    when: Mapping[str, str]
+    decision: DecisionKind
+    why: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong while loading, given how a module was decided and stored.
+
+    decided / stored  "plain", "quantized", or "" for either
+    schemes           stored schemes it is for; empty: all
+    error             the engine's own words, as far as they are known
+    """
+
+    modules: PatternMap[bool]
+    methods: tuple[str, ...]
+    decided: str
+    stored: str
+    schemes: tuple[str, ...]
+    when: Mapping[str, str]
+    verdict: VerdictKind
+    error: str
+    why: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How one engine, in a range of releases, builds one part of a family.
+
+    quant          `own`: a quantization config object of this part's own; `shared`: the target's object,
+                   mapped by the target's class first (vLLM drafts); `none`: built without quantization
+    mapper         the class's name mapper; None: the class has none
+    packed         the class's packed_modules_mapping; None: the class sets none
+    architectures  config.json architectures the view is for; empty: all of the family
+    options        switches for the matcher (base.MatchQuery.options)
+    points         every release at which something in this view changes
+    """
+
+    engine: str
+    part: Part
+    model_class: str
+    span: Span
+    quant: Literal["own", "shared", "none"]
+    mapper: Mapper | None
+    packed: Packed | None
+    architectures: tuple[str, ...]
+    rows: PatternMap[AskRow]
+    specials: tuple[Special, ...]
+    faults: tuple[Fault, ...]
+    options: Mapping[str, str] = field(default_factory=dict)
+    points: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A model architecture with its names.
+
+    layers_key      config key of N, the number of the target's decoder layers
+    count_keys      config keys that count draft layers; the first present one wins
+    separate        the whole checkpoint is a draft of another model
+    draft           patterns of the modules that belong to the draft
+    full_precision  modules that every right exporter keeps in full precision
+    wrapper         (wrapped, stripped) prefixes of the draft's names, where it sits under a wrapper
+    """
+
+    name: str
+    title: str
+    model_types: tuple[str, ...]
+    architectures: tuple[str, ...]
+    layers_key: str
+    count_keys: tuple[str, ...]
+    separate: bool
+    draft: PatternMap[bool]
+    full_precision: PatternMap[bool]
+    wrapper: tuple[str, str] | None
+    views: tuple[View, ...]
+    notes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What an engine asks for one checkpoint module."""
+
+    runtime: str
+    layer: AskLayer
+    projections: tuple[str, ...] = ()
+    why: str = ""
+
+
+def ask(view: View, key: Key, layers: int, release: str, method: str) -> Ask | None:
+    """What the view's engine asks for a module; None where the family file names no such module."""
+
+    def accepts(row: AskRow) -> bool:
+        return holds(release, row.span) and (not row.methods or method in row.methods)
+
+    found = view.rows.find(key, layers, accepts)
+    if found is None:
+        return None
+    row, bound = found
+    return Ask(fill(row.asks, bound, layers), row.layer, row.projections, row.why)
+
+
+def view_for(
+    family: Family, engine: str, part: Part, release: str, architectures: tuple[str, ...]
+) -> View | None:
+    """The view of an engine release on a part; None where that release does not know the family."""
+    for view in family.views:
+        if view.engine != engine or view.part != part or not holds(release, view.span):
+            continue
+        if not view.architectures or set(view.architectures) & set(architectures):
+            return view
+    return None
+
+
+def change_points(family: Family, engine: str) -> tuple[str, ...]:
+    """Releases at which some view of an engine changes, unordered."""
+    return tuple({point for view in family.views if view.engine == engine for point in view.points})
+
+
+def text_configs(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The nested text configs and the config itself, in that order."""
+    nested = (config.get(key) for key in _TEXT_CONFIGS)
+    return (*(part for part in nested if isinstance(part, Mapping)), config)
+
+
+def config_value(config: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
+    """The value of the first key that a text config or the top level holds, or None."""
+    for part in text_configs(config):
+        for key in keys:
+            if part.get(key) is not None:
+                return part[key]
+    return None
+
+
+def whole_number(value: Any) -> int | None:
+    """The value where it is a whole number from 0 on, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def is_draft(family: Family, key: Key, layers: int) -> bool:
+    """Whether a checkpoint module belongs to the draft."""
+    return family.separate or family.draft.find(key, layers) is not None

@@ -1,0 +1,99 @@
+"""Conditions of family rows: what a model class looks up in the raw config before it decides by itself.
+
+A closed vocabulary, one function each; a row's conditions must all hold.
+
+    list_has = "model.layers.{N}.*"       some exclusion list holds exactly this entry
+    list_has_part = "mtp"                 some exclusion entry contains this text
+    no_list_has_part = "mlp.experts"      none does
+    quantized_layers_under = "mtp."       a key of quantized_layers starts with this text
+    no_quantized_layers_under = "mtp."    none does
+    dynamic_minus_has_part = "mtp"        a `-:` key of `dynamic` contains this text
+    config_has = "disable_quant_module=mtp"   a config key's list or text holds this value
+    quant_has = "moe_quant_algo=NVFP4"    a key of the quantization config equals this value
+    no_quant_has = "moe_quant_algo=NVFP4" it does not
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from mtpfix.families.base import text_configs
+
+LIST_KEYS = ("ignore", "exclude_modules", "ignored_layers", "modules_to_not_convert", "exclude")
+
+
+def holds_all(when: Mapping[str, str], quant: Mapping[str, Any], config: Mapping[str, Any], layers: int) -> bool:
+    """Whether every condition of a row holds for a quantization config and the model's config."""
+    return all(CONDITIONS[name](_filled(text, layers), quant, config) for name, text in when.items())
+
+
+def _filled(text: str, layers: int) -> str:
+    return text.replace("{N}", str(layers))
+
+
+def _entries(quant: Mapping[str, Any]) -> Iterator[str]:
+    nested = quant.get("quantization")
+    for part in (quant, nested if isinstance(nested, Mapping) else {}):
+        for key in LIST_KEYS:
+            value = part.get(key)
+            if isinstance(value, (list, tuple)):
+                yield from (entry for entry in value if isinstance(entry, str))
+
+
+def _keys_of(quant: Mapping[str, Any], name: str) -> Iterator[str]:
+    nested = quant.get("quantization")
+    for part in (quant, nested if isinstance(nested, Mapping) else {}):
+        value = part.get(name)
+        if isinstance(value, Mapping):
+            yield from value
+
+
+def _list_has(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return any(entry == text for entry in _entries(quant))
+
+
+def _list_has_part(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return any(text in entry for entry in _entries(quant))
+
+
+def _layers_under(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return any(key.startswith(text) for key in _keys_of(quant, "quantized_layers"))
+
+
+def _dynamic_minus(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return any(key.startswith("-:") and text in key for key in _keys_of(quant, "dynamic"))
+
+
+def _config_has(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    key, _, wanted = text.partition("=")
+    for part in text_configs(config):
+        value = part.get(key)
+        if value is not None:
+            return wanted in value if isinstance(value, (list, tuple)) else str(value) == wanted
+    return False
+
+
+def _quant_has(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    key, _, wanted = text.partition("=")
+    return str(quant.get(key)) == wanted
+
+
+Condition = Callable[[str, Mapping[str, Any], Mapping[str, Any]], bool]
+
+
+def _not(condition: Condition) -> Condition:
+    return lambda text, quant, config: not condition(text, quant, config)
+
+
+CONDITIONS: Mapping[str, Condition] = {
+    "list_has": _list_has,
+    "list_has_part": _list_has_part,
+    "no_list_has_part": _not(_list_has_part),
+    "quantized_layers_under": _layers_under,
+    "no_quantized_layers_under": _not(_layers_under),
+    "dynamic_minus_has_part": _dynamic_minus,
+    "config_has": _config_has,
+    "quant_has": _quant_has,
+    "no_quant_has": _not(_quant_has),
+}

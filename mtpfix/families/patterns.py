@@ -1,0 +1,157 @@
+"""Name patterns of family files: small enough to be a dictionary lookup.
+
+A pattern is a dotted name in which a component may be a token and a part of a component may be a choice:
+
+    {n}      a layer number below N (N = number of hidden layers)
+    {N+i}    a layer number from N on; binds i = number - N
+    {i}      any number; binds i
+    {e}      any number (an expert)
+    0, 61    that very number
+    {q,k,v}  one of several texts
+    **       as last component: everything below (and not the node itself)
+
+On the right side of a rule `{n}`, `{i}`, `{N}`, `{N+i}` and `{2N}` are filled in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+_CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
+_TOKENS = frozenset({"{n}", "{N+i}", "{i}", "{e}"})
+_FILL = re.compile(r"\{(n|i|N|N\+i|2N)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A name with every number replaced by `#`, and the numbers."""
+
+    text: str
+    numbers: tuple[int, ...]
+
+
+def key_of(name: str) -> Key:
+    """The lookup key of a module name: `a.3.b` -> Key("a.#.b", (3,))."""
+    numbers: list[int] = []
+    parts = name.split(".")
+    for at, part in enumerate(parts):
+        if part.isdecimal() and part.isascii():
+            numbers.append(int(part))
+            parts[at] = "#"
+    return Key(".".join(parts), tuple(numbers))
+
+
+def expand(pattern: str) -> tuple[str, ...]:
+    """All readings of the `{a,b}` choices in a pattern, left to right."""
+    found = _CHOICE.search(pattern)
+    if not found:
+        return (pattern,)
+    head, tail = pattern[: found.start()], pattern[found.end() :]
+    return tuple(name for item in found[1].split(",") for name in expand(head + item + tail))
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One expanded pattern: its key and what each number in it has to be. `below`: ends in `**`."""
+
+    text: str
+    key: str
+    tokens: tuple[str, ...]
+    below: bool
+
+    def bind(self, numbers: tuple[int, ...], layers: int) -> Mapping[str, int] | None:
+        """The numbers that the tokens bind, or None where one does not fit. `layers` is N."""
+        bound: dict[str, int] = {}
+        for token, number in zip(self.tokens, numbers, strict=False):
+            if not _fits(token, number, layers, bound):
+                return None
+        return bound
+
+
+def _fits(token: str, number: int, layers: int, bound: dict[str, int]) -> bool:
+    if token == "{n}":
+        bound["n"] = number
+        return number < layers
+    if token == "{N+i}":
+        bound["i"] = number - layers
+        return number >= layers
+    if token == "{i}":
+        bound["i"] = number
+        return True
+    return token == "{e}" or int(token) == number
+
+
+@lru_cache(maxsize=8192)
+def compile_pattern(text: str) -> Pattern:
+    """A pattern without choices, compiled."""
+    below = text.endswith(".**") or text == "**"
+    parts = [] if text == "**" else text.removesuffix(".**").split(".")
+    tokens = tuple(part for part in parts if part in _TOKENS or part.isdecimal())
+    key = ".".join("#" if part in _TOKENS or part.isdecimal() else part for part in parts)
+    return Pattern(text, key, tokens, below)
+
+
+def fill(template: str, bound: Mapping[str, int], layers: int) -> str:
+    """The right side of a rule with its numbers filled in."""
+
+    def number(found: re.Match[str]) -> str:
+        token = found[1]
+        if token == "N":
+            return str(layers)
+        if token == "2N":
+            return str(2 * layers)
+        if token == "N+i":
+            return str(layers + bound["i"])
+        return str(bound[token])
+
+    return _FILL.sub(number, template) if "{" in template else template
+
+
+class PatternMap(Generic[T]):
+    """Patterns to values, looked up by name; of those that fit, the one given first wins.
+
+    Exact patterns cost one dictionary lookup; `**` patterns one for each leading path of the name.
+    """
+
+    def __init__(self, rows: Iterable[tuple[str, T]]) -> None:
+        self._exact: dict[str, list[tuple[int, Pattern, T]]] = {}
+        self._below: dict[str, list[tuple[int, Pattern, T]]] = {}
+        for rank, (text, value) in enumerate(rows):
+            for reading in expand(text):
+                pattern = compile_pattern(reading)
+                table = self._below if pattern.below else self._exact
+                table.setdefault(pattern.key, []).append((rank, pattern, value))
+
+    def find(
+        self, key: Key, layers: int, accepts: Callable[[T], bool] | None = None
+    ) -> tuple[T, Mapping[str, int]] | None:
+        """The value of the first pattern that fits a name (and that `accepts` takes), with what its tokens bind."""
+        best: tuple[int, T, Mapping[str, int]] | None = None
+        for rank, pattern, value in chain.from_iterable(self._candidates(key)):
+            if (best is not None and rank >= best[0]) or (accepts and not accepts(value)):
+                continue
+            bound = pattern.bind(key.numbers, layers)
+            if bound is not None:
+                best = (rank, value, bound)
+        return best[1:] if best else None
+
+    def _candidates(self, key: Key) -> Iterator[list[tuple[int, Pattern, T]]]:
+        if key.text in self._exact:
+            yield self._exact[key.text]
+        if not self._below:
+            return
+        if "" in self._below:
+            yield self._below[""]
+        end = key.text.find(".")
+        while end >= 0:
+            found = self._below.get(key.text[:end])
+            if found:
+                yield found
+            end = key.text.find(".", end + 1)

@@ -1,0 +1,72 @@
+"""Releases of the engines, compared and grouped. The modelled ones are data: `data/releases.json`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+_PART = re.compile(r"\d+|[a-z]+")
+_SUFFIX = {"dev": -2, "rc": -1, "post": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The releases a fact holds in, both ends included; "" is open. `source`: release and place it was read from."""
+
+    since: str = ""
+    until: str = ""
+    source: str = ""
+
+
+@lru_cache(maxsize=4096)
+def key(release: str) -> tuple[int, ...]:
+    """A sort key: 0.5.9 < 0.5.10 < 0.5.10.post1 < 0.5.11; snapshot-1 < snapshot-2."""
+    parts = _PART.findall(release.lower().removeprefix("snapshot-"))
+    numbers = [int(part) if part.isdecimal() else _SUFFIX.get(part, 0) * 1_000_000 for part in parts]
+    return (*numbers, *(0,) * (6 - len(numbers)))
+
+
+def at_least(release: str, since: str) -> bool:
+    """Whether a release is `since` or later; "" is open."""
+    return not since or key(release) >= key(since)
+
+
+def between(release: str, since: str, until: str) -> bool:
+    """Whether a release lies in a range, both ends included; "" is open."""
+    return at_least(release, since) and (not until or key(release) <= key(until))
+
+
+def holds(release: str, span: Span) -> bool:
+    """Whether a fact holds in a release."""
+    return between(release, span.since, span.until)
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[str, tuple[str, ...]]:
+    text = resources.files("mtpfix").joinpath("data/releases.json").read_text("utf-8")
+    return {engine: tuple(names) for engine, names in json.loads(text).items()}
+
+
+def modelled(engine: str) -> tuple[str, ...]:
+    """The modelled releases of an engine, ascending."""
+    return _table()[engine]
+
+
+def after(engine: str, release: str) -> str:
+    """The first modelled release after a release, or "" where it is the newest."""
+    return next((name for name in modelled(engine) if key(name) > key(release)), "")
+
+
+def groups(engine: str, points: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """The modelled releases cut at the change points: each group behaves alike."""
+    starts = {key(point) for point in points}
+    out: list[list[str]] = []
+    for name in modelled(engine):
+        if not out or any(key(out[-1][-1]) < start <= key(name) for start in starts):
+            out.append([])
+        out[-1].append(name)
+    return tuple(map(tuple, out))
