@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mtpfix.model import Report
+
 
 class MtpfixError(Exception):
     """Base of all errors mtpfix raises on purpose.
@@ -34,3 +39,16 @@ class WriteError(MtpfixError):
 
 class ConflictError(WriteError):
     """A file changed between reading and writing; nothing was changed."""
+
+
+class FindingsError(MtpfixError):
+    """Errors remain that nothing safe repairs; `report` and `findings` say which."""
+
+    exit_code = 1
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self.findings = tuple(finding for finding in report.findings if finding.severity == "error")
+        listed = "; ".join(f"{finding.rule}: {finding.message}" for finding in self.findings)
+        hints = dict.fromkeys(finding.hint for finding in self.findings if finding.hint)
+        super().__init__(listed or report.status, subject=report.source.id, hint=" ".join(hints))

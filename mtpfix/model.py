@@ -102,13 +102,15 @@ class RawModule:
 
     A tensor whose last component is a parameter of its own (`...experts.gate_up_proj`) belongs to the
     path before it, with the component as suffix. `listed` is False where an index exists and
-    names none of the module's tensors: no engine opens them.
+    names none of the module's tensors: no engine opens them. `shard` holds the first tensor; `shards`
+    says where each of them is, in the order of `cells`, or is empty where one shard holds them all.
     """
 
     name: str
     cells: tuple[Cell, ...]
     shard: str
     listed: bool = True
+    shards: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +224,17 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One RFC 6902 operation on a file."""
+    """One RFC 6902 operation on a file.
+
+    first  an added object member goes before its siblings instead of after them. RFC 6902 knows no
+           order, so it shows in the file only: for lists of rules where the first match wins.
+    """
 
     file: str
     op: Literal["add", "remove", "replace"]
     pointer: str
     value: Any = None
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +332,7 @@ class Plan:
     edits        RFC 6902 operations in the order in which they apply, per file
     before/after exact bytes of each changed file; a plan without edits has neither
     held_back    fixes that only --unsafe-fixes releases, in words
+    source       the checkpoint that it repairs; None as long as nobody asked to apply it
     """
 
     edits: tuple[Edit, ...] = ()
@@ -332,6 +340,7 @@ class Plan:
     after: Mapping[str, bytes] = field(default_factory=dict)
     certificate: Certificate = field(default_factory=Certificate)
     held_back: tuple[str, ...] = ()
+    source: Source | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ class MatchQuery:
                (vLLM: the target's, then the draft's); empty: no class has a mapper
     packed     packed_modules_mapping that is in force when the module asks
     dtypes     tensor name -> dtype as the safetensors headers say, or None where the engine has none to read
-    options    rare switches a model class sets, e.g. {"match_mode": "suffix"} (Bailing V3 in vLLM)
+    options    facts of config.json (`model_type`, `num_hidden_layers`, `expert_dtype`) and rare switches that a
+               model class sets, e.g. {"match_mode": "suffix"} (Bailing V3 in vLLM)
     """
 
     release: str
@@ -54,7 +55,7 @@ class Matcher(Protocol):
 class Method:
     """A detected method, or why the engine refuses the config.
 
-    name    "" when the engine knows no such method
+    name    "" when this release knows no such method, "unquantized" when the config names none
     error   the engine's complaint when it raises on the config itself
     """
 
@@ -68,8 +69,9 @@ class Engine(Protocol):
     name: str
     releases: tuple[str, ...]
 
-    def method(self, config: Mapping[str, Any], release: str) -> Method:
-        """The method this release sees in a config fragment."""
+    def method(self, config: Mapping[str, Any], release: str, *, model_type: str = "") -> Method:
+        """The method this release sees in a config fragment. `model_type`: of config.json, for the few methods
+        that hang on it (deepseek_v4_fp8)."""
 
     def matcher(self, query: MatchQuery) -> Matcher:
         """A matcher; a config that the engine cannot parse gives one whose every answer is `error`."""

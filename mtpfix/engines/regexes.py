@@ -8,13 +8,16 @@ the text at hand and refuses (`TooCostly`) instead of trying for hours.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 MAX_LENGTH = 4000
 MAX_TRIES = 200_000
+_JOIN = 8
+_JOIN_LENGTH = 400
 
 _TOKEN = re.compile(
     r"(?P<open>\((?:\?(?:P<\w+>|P=\w+|<[=!]|[=!:>]|\(\w+\)|[a-zA-Z-]+:?))?)|(?P<close>\))|(?P<bar>\|)"
@@ -22,6 +25,7 @@ _TOKEN = re.compile(
     r"|(?P<atom>\[\^?\]?(?:\\.|[^\]\\])*\]|\\?.)",
     re.DOTALL,
 )
+_BY_GROUP = re.compile(r"\\[1-9]|\(\?[P(]")
 _FEW = frozenset({r"\d", "[0-9]"})
 _ANCHORS = frozenset({"^", "$", r"\b", r"\B", r"\A", r"\Z"})
 
@@ -74,12 +78,40 @@ def compiled(pattern: str) -> Regex:
     """The pattern, ready to be tried. Raises re.error for an invalid one and TooCostly for one of absurd length."""
     if len(pattern) > MAX_LENGTH:
         raise TooCostly(pattern)
+    choices, nested = _weight(pattern)
+    return Regex(_compile(pattern), choices, nested)
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
     try:
-        ready = re.compile(pattern)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return re.compile(pattern)
     except (OverflowError, RecursionError) as problem:
         raise re.error(str(problem), pattern) from problem
-    choices, nested = _weight(pattern)
-    return Regex(ready, choices, nested)
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Many patterns as one alternation: a quick "none of them matches"."""
+
+    pattern: re.Pattern[str]
+
+    def match(self, text: str) -> bool:
+        """False only where none of the patterns matches from the start."""
+        return len(text) > _JOIN_LENGTH or self.pattern.match(text) is not None
+
+
+def united(regexes: Sequence[Regex]) -> Union | None:
+    """The patterns as one, or None where they are few, or cannot be joined without a change of meaning or of cost."""
+    if len(regexes) < _JOIN or not all(_joinable(regex) for regex in regexes):
+        return None
+    return Union(_compile("|".join(f"(?:{regex.pattern.pattern})" for regex in regexes)))
+
+
+def _joinable(regex: Regex) -> bool:
+    alone = regex.pattern.flags != re.UNICODE or _BY_GROUP.search(regex.pattern.pattern)
+    return not alone and not regex.nested and len(regex.choices) < 3
 
 
 def _weight(pattern: str) -> tuple[tuple[str | int, ...], bool]:

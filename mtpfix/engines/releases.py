@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from mtpfix.releases import at_least, between, key, modelled
+from mtpfix.releases import after, at_least, between, key, modelled
 
-__all__ = ["at_least", "between", "key", "modelled", "satisfies"]
+__all__ = ["after", "at_least", "between", "key", "modelled", "satisfies"]
 
 _CLAUSE = re.compile(r"(>=|<=|==|!=|<|>|=)?\s*v?((?:snapshot-)?\d[\w.+-]*)")
 

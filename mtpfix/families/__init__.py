@@ -26,7 +26,9 @@ REGISTRY: tuple[Entry, ...] = (
     Entry("gemma4_assistant", ("gemma4_assistant",)),
     Entry("glm4_moe", ("glm4_moe",)),
     Entry("glm5_next", ("glm5_next", "glm5_next_text")),
-    Entry("deepseek_v3", ("deepseek_v3", "deepseek_v32", "glm_moe_dsa")),
+    Entry("deepseek_v3", ("deepseek_v3",)),
+    Entry("deepseek_v32", ("deepseek_v32",)),
+    Entry("glm_moe_dsa", ("glm_moe_dsa",)),
     Entry("deepseek_v4", ("deepseek_v4",)),
 )
 _BY_TYPE: Mapping[str, str] = {kind: entry.name for entry in REGISTRY for kind in entry.model_types}

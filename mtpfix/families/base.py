@@ -75,7 +75,8 @@ class View:
 
     quant          `own`: a quantization config object of this part's own; `shared`: the target's object,
                    mapped by the target's class first (vLLM drafts); `none`: built without quantization
-    mapper         the class's name mapper; None: the class has none
+    mapper         the class's name mapper; None: the class has none. `{N}` stands for the number of layers
+    mapper_methods methods the class hands it out for; empty: all
     packed         the class's packed_modules_mapping; None: the class sets none
     architectures  config.json architectures the view is for; empty: all of the family
     options        switches for the matcher (base.MatchQuery.options)
@@ -95,6 +96,7 @@ class View:
     faults: tuple[Fault, ...]
     options: Mapping[str, str] = field(default_factory=dict)
     points: tuple[str, ...] = ()
+    mapper_methods: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,18 @@ def view_for(
         if not view.architectures or set(view.architectures) & set(architectures):
             return view
     return None
+
+
+def class_mapper(view: View, layers: int, method: str) -> Mapper | None:
+    """The name mapper that the view's class hands to a quantization method, or None where it hands out none."""
+    if view.mapper is None or (view.mapper_methods and method not in view.mapper_methods):
+        return None
+
+    def filled(pairs: tuple[tuple[str, str | None], ...]) -> tuple[tuple[str, str | None], ...]:
+        return tuple((old.replace("{N}", str(layers)), new) for old, new in pairs)
+
+    rules = view.mapper
+    return Mapper(filled(rules.prefix), filled(rules.substr), filled(rules.suffix), rules.regex)
 
 
 def change_points(family: Family, engine: str) -> tuple[str, ...]:

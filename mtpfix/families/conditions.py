@@ -5,12 +5,15 @@ A closed vocabulary, one function each; a row's conditions must all hold.
     list_has = "model.layers.{N}.*"       some exclusion list holds exactly this entry
     list_has_part = "mtp"                 some exclusion entry contains this text
     no_list_has_part = "mlp.experts"      none does
+    list_has_start = "mtp.|mlp.experts"   some exclusion entry starts with the first text (and contains the second)
     quantized_layers_under = "mtp."       a key of quantized_layers starts with this text
     no_quantized_layers_under = "mtp."    none does
     dynamic_minus_has_part = "mtp"        a `-:` key of `dynamic` contains this text
+    ignore_has = "model.layers.{N}.*"     the key `ignore` of the quantization config holds exactly this entry
     config_has = "disable_quant_module=mtp"   a config key's list or text holds this value
-    quant_has = "moe_quant_algo=NVFP4"    a key of the quantization config equals this value
-    no_quant_has = "moe_quant_algo=NVFP4" it does not
+    config_above = "num_nextn_predict_layers=1"   a config key is a number above this one
+    quant_has = "format=a|b"              a key of the quantization config equals one of these values
+    no_quant_has = "moe_quant_algo=NVFP4" it equals none of them
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from mtpfix.families.base import text_configs
+from mtpfix.families.base import config_value, text_configs, whole_number
 
 LIST_KEYS = ("ignore", "exclude_modules", "ignored_layers", "modules_to_not_convert", "exclude")
 
@@ -57,6 +60,11 @@ def _list_has_part(text: str, quant: Mapping[str, Any], config: Mapping[str, Any
     return any(text in entry for entry in _entries(quant))
 
 
+def _list_has_start(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    start, _, part = text.partition("|")
+    return any(entry.startswith(start) and part in entry for entry in _entries(quant))
+
+
 def _layers_under(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     return any(key.startswith(text) for key in _keys_of(quant, "quantized_layers"))
 
@@ -74,9 +82,20 @@ def _config_has(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) 
     return False
 
 
+def _config_above(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    key, _, bound = text.partition("=")
+    value = whole_number(config_value(config, (key,)))
+    return value is not None and value > int(bound)
+
+
+def _ignore_has(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    value = quant.get("ignore")
+    return isinstance(value, (list, tuple)) and text in value
+
+
 def _quant_has(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     key, _, wanted = text.partition("=")
-    return str(quant.get(key)) == wanted
+    return str(quant.get(key)) in wanted.split("|")
 
 
 Condition = Callable[[str, Mapping[str, Any], Mapping[str, Any]], bool]
@@ -90,10 +109,13 @@ CONDITIONS: Mapping[str, Condition] = {
     "list_has": _list_has,
     "list_has_part": _list_has_part,
     "no_list_has_part": _not(_list_has_part),
+    "list_has_start": _list_has_start,
     "quantized_layers_under": _layers_under,
     "no_quantized_layers_under": _not(_layers_under),
     "dynamic_minus_has_part": _dynamic_minus,
+    "ignore_has": _ignore_has,
     "config_has": _config_has,
+    "config_above": _config_above,
     "quant_has": _quant_has,
     "no_quant_has": _not(_quant_has),
 }

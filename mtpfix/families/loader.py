@@ -70,8 +70,9 @@ def _span(row: Row) -> Span:
 def _view(row: Row) -> View:
     rows = [_ask_row(item) for item in _module_rows(row)]
     specials = tuple(_special(item) for item in row.get("special", ()))
-    faults = tuple(_fault(item) for item in row.get("fault", ()))
-    spans = [_span(row), *(ask.span for _, ask in rows), *(fact.span for fact in specials), *(fact.span for fact in faults)]
+    faults = tuple(_fault(item) for item in _fault_rows(row))
+    spans = [_span(row), *(ask.span for _, ask in rows)]
+    spans += [*(fact.span for fact in specials), *(fact.span for fact in faults)]
     return View(
         engine=row["engine"],
         part=row["part"],
@@ -86,6 +87,7 @@ def _view(row: Row) -> View:
         faults=faults,
         options=dict(row.get("options", {})),
         points=_points(row["engine"], spans),
+        mapper_methods=tuple(row.get("mapper", {}).get("methods", ())),
     )
 
 
@@ -108,6 +110,13 @@ def _module_rows(row: Row) -> Iterator[Row]:
             for item in map(_as_row, _blocks()[block]["rows"]):
                 asks = f"{runtime}.{item['asks']}" if runtime and item["asks"] else item["asks"]
                 yield {**item, "module": f"{stored}.{item['module']}", "asks": asks}
+
+
+def _fault_rows(row: Row) -> Iterator[Row]:
+    """The view's own faults first (they win), then those of the shared groups it names."""
+    yield from row.get("fault", ())
+    for group in row.get("faults", ()):
+        yield from _blocks()[group]["faults"]
 
 
 def _as_row(item: Any) -> Row:

@@ -1,6 +1,6 @@
 """Name patterns of family files: small enough to be a dictionary lookup.
 
-A pattern is a dotted name in which a component may be a token and a part of a component may be a choice:
+A pattern is a dotted name in which a component may be a slot and a part of a component may be a choice:
 
     {n}      a layer number below N (N = number of hidden layers)
     {N+i}    a layer number from N on; binds i = number - N
@@ -25,7 +25,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
-_TOKENS = frozenset({"{n}", "{N+i}", "{i}", "{e}"})
+_SLOTS = frozenset({"{n}", "{N+i}", "{i}", "{e}"})
 _FILL = re.compile(r"\{(n|i|N|N\+i|2N)\}")
 
 
@@ -63,29 +63,29 @@ class Pattern:
 
     text: str
     key: str
-    tokens: tuple[str, ...]
+    slots: tuple[str, ...]
     below: bool
 
     def bind(self, numbers: tuple[int, ...], layers: int) -> Mapping[str, int] | None:
-        """The numbers that the tokens bind, or None where one does not fit. `layers` is N."""
+        """The numbers that the slots bind, or None where one does not fit. `layers` is N."""
         bound: dict[str, int] = {}
-        for token, number in zip(self.tokens, numbers, strict=False):
-            if not _fits(token, number, layers, bound):
+        for slot, number in zip(self.slots, numbers, strict=False):
+            if not _fits(slot, number, layers, bound):
                 return None
         return bound
 
 
-def _fits(token: str, number: int, layers: int, bound: dict[str, int]) -> bool:
-    if token == "{n}":
+def _fits(slot: str, number: int, layers: int, bound: dict[str, int]) -> bool:
+    if slot == "{n}":
         bound["n"] = number
         return number < layers
-    if token == "{N+i}":
+    if slot == "{N+i}":
         bound["i"] = number - layers
         return number >= layers
-    if token == "{i}":
+    if slot == "{i}":
         bound["i"] = number
         return True
-    return token == "{e}" or int(token) == number
+    return slot == "{e}" or int(slot) == number
 
 
 @lru_cache(maxsize=8192)
@@ -93,23 +93,23 @@ def compile_pattern(text: str) -> Pattern:
     """A pattern without choices, compiled."""
     below = text.endswith(".**") or text == "**"
     parts = [] if text == "**" else text.removesuffix(".**").split(".")
-    tokens = tuple(part for part in parts if part in _TOKENS or part.isdecimal())
-    key = ".".join("#" if part in _TOKENS or part.isdecimal() else part for part in parts)
-    return Pattern(text, key, tokens, below)
+    slots = tuple(part for part in parts if part in _SLOTS or part.isdecimal())
+    key = ".".join("#" if part in _SLOTS or part.isdecimal() else part for part in parts)
+    return Pattern(text, key, slots, below)
 
 
 def fill(template: str, bound: Mapping[str, int], layers: int) -> str:
     """The right side of a rule with its numbers filled in."""
 
     def number(found: re.Match[str]) -> str:
-        token = found[1]
-        if token == "N":
+        slot = found[1]
+        if slot == "N":
             return str(layers)
-        if token == "2N":
+        if slot == "2N":
             return str(2 * layers)
-        if token == "N+i":
+        if slot == "N+i":
             return str(layers + bound["i"])
-        return str(bound[token])
+        return str(bound[slot])
 
     return _FILL.sub(number, template) if "{" in template else template
 
@@ -132,7 +132,7 @@ class PatternMap(Generic[T]):
     def find(
         self, key: Key, layers: int, accepts: Callable[[T], bool] | None = None
     ) -> tuple[T, Mapping[str, int]] | None:
-        """The value of the first pattern that fits a name (and that `accepts` takes), with what its tokens bind."""
+        """The value of the first pattern that fits a name (and that `accepts` takes), with what its slots bind."""
         best: tuple[int, T, Mapping[str, int]] | None = None
         for rank, pattern, value in chain.from_iterable(self._candidates(key)):
             if (best is not None and rank >= best[0]) or (accepts and not accepts(value)):

@@ -1,0 +1,8 @@
+"""The formats of the output: a new one is a file in this folder and a line in `FORMATS`."""
+
+from __future__ import annotations
+
+from mtpfix.output import human, json_v1, quiet
+from mtpfix.output.base import Format
+
+FORMATS: tuple[Format, ...] = (human.FORMAT, json_v1.FORMAT, quiet.FORMAT)

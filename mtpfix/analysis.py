@@ -1,0 +1,354 @@
+"""A checkpoint to a report: judges, verdicts, plan and findings put together (pure)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from mtpfix import patterns, releases
+from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, world_of
+from mtpfix.engines.base import Engine
+from mtpfix.engines.registry import ENGINES
+from mtpfix.engines.sources import SIDECAR, sidecar_fragment
+from mtpfix.errors import UsageError
+from mtpfix.formats import format_of
+from mtpfix.model import (
+    Answer,
+    Checkpoint,
+    DecisionRow,
+    Draft,
+    EngineRow,
+    Finding,
+    JsonFile,
+    Plan,
+    Report,
+    Status,
+    VerdictKind,
+)
+from mtpfix.plan import build, changed_files, editable, relevant, solutions
+from mtpfix.rules import RULES
+from mtpfix.rules.base import Claim, Context, key_of
+from mtpfix.rules.claims import claims
+from mtpfix.solve import Solution
+from mtpfix.storage.modules import tensors_of
+from mtpfix.verdicts import Mismatch, engine_row, forced, mismatches
+
+Scope = Literal["mtp", "all"]
+Wanted = Mapping[str, frozenset[str]]
+_SPEC = re.compile(r"(?P<name>[a-z][a-z-]*)(?P<rest>(?:(?:>=|<=|==|<|>)[^,<>=]+,?)*)$")
+_BOUND = re.compile(r"(>=|<=|==|<|>)([^,<>=]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRow:
+    """A tensor of the draft. `declared`: what vLLM's newest modelled release decides about its module."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    shard: str
+    stored: str
+    declared: str
+
+
+def wanted_releases(specs: Sequence[str], fmt: str) -> dict[str, frozenset[str]]:
+    """The releases of each engine that a plan must satisfy; raises UsageError for a spec that names none.
+
+    Without specs: every modelled release of vLLM and SGLang, and TensorRT-LLM for ModelOpt checkpoints.
+    """
+    if not specs:
+        names = ("vllm", "sglang", *(("tensorrt-llm",) if fmt == "modelopt" else ()))
+        return {name: frozenset(releases.modelled(name)) for name in names}
+    out: dict[str, frozenset[str]] = {}
+    for spec in specs:
+        name, found = _chosen(spec)
+        out[name] = out.get(name, frozenset()) | found
+    return out
+
+
+def _chosen(spec: str) -> tuple[str, frozenset[str]]:
+    parsed = _SPEC.match(spec.replace(" ", ""))
+    if parsed is None or parsed["name"] not in ENGINES:
+        raise UsageError(
+            f"no such engine: {spec}",
+            subject=spec,
+            hint=f"write one of {', '.join(ENGINES)}, with a range if you like: 'vllm>=0.20,<0.26'",
+        )
+    bounds = _BOUND.findall(parsed["rest"])
+    every = releases.modelled(parsed["name"])
+    found = frozenset(name for name in every if all(_within(name, op, bound) for op, bound in bounds))
+    if not found:
+        raise UsageError(
+            f"no modelled release of {parsed['name']} fits {spec}",
+            subject=spec,
+            hint=f"modelled are {every[0]} to {every[-1]}: mtpfix engines",
+        )
+    return parsed["name"], found
+
+
+def _within(name: str, op: str, bound: str) -> bool:
+    one, other = releases.key(name), releases.key(bound)
+    return {">=": one >= other, "<=": one <= other, "==": one == other, "<": one < other, ">": one > other}[op]
+
+
+def analyse(
+    checkpoint: Checkpoint, *, engines: Sequence[str] = (), scope: Scope = "mtp", unsafe: bool = False
+) -> Report:
+    """Everything there is to say about a checkpoint. Raises UsageError for an engine that is not modelled.
+
+    `unsafe`: the plan holds the fixes that change what engines build (draft counts) too.
+    """
+    world = world_of(checkpoint)
+    fmt = _format_name(world)
+    wanted = wanted_releases(engines, fmt)
+    shown = [ENGINES[name] for name in (wanted if engines else ENGINES)]
+    found = _shown_judges(judges(world, shown), wanted if engines else None)
+    study = _Study(world, found, wanted)
+    return study.report(fmt, scope)
+
+
+def _format_name(world: World) -> str:
+    """The format's name, the method's own name where mtpfix has no file for it, or "" without a config."""
+    for fragment in editable(world.files):
+        fmt = format_of(fragment.value)
+        return fmt.name if fmt else str(fragment.value.get("quant_method", "unknown"))
+    return ""
+
+
+def _shown_judges(found: Sequence[Judge], wanted: Wanted | None) -> tuple[Judge, ...]:
+    return tuple(found) if wanted is None else relevant(found, wanted)
+
+
+class _Study:
+    """One analysis: the tables before and after the plan, and what follows from them."""
+
+    def __init__(self, world: World, found: tuple[Judge, ...], wanted: Wanted) -> None:
+        self.world, self.judges, self.wanted = world, found, wanted
+        self.before = tables(world, found)
+        self.wrong = {id(table.judge): list(mismatches(world, table)) for table in self.before}
+        self.in_plan = {id(judge) for judge in relevant(found, wanted)}
+        self.solutions = self._solutions()
+        self.files = changed_files(world, self.solutions)
+        self.after = tables(world, found, self.files) if self.solutions else self.before
+        self.left = self.wrong if not self.solutions else {
+            id(table.judge): list(mismatches(world, table)) for table in self.after
+        }  # fmt: skip
+
+    def _solutions(self) -> tuple[Solution, ...]:
+        """The changes worth making; none where every judge of the plan is content with both files."""
+        some = [ENGINES[name] for name in self.wanted]
+        if not any(self.wrong[at] for at in self.in_plan) and not self._sidecar_differs():
+            return ()
+        return tuple(item for item in solutions(self.world, some, self.wanted) if not item.empty)
+
+    def _sidecar_differs(self) -> bool:
+        lists = []
+        for fragment in editable(self.world.files):
+            fmt = format_of(fragment.value)
+            where = fmt.exclusions(fragment.value) if fmt else None
+            lists.append(where.entries if where else ())
+        return len(lists) == 2 and lists[0] != lists[1]
+
+    def sidecar(self) -> tuple[Claim, ...]:
+        """What the sidecar, read alone, decides wrongly where config.json decides rightly."""
+        beside = sidecar_fragment(self.world.files)
+        if beside is None or len(editable(self.world.files)) < 2 or not self._sidecar_differs():
+            return ()
+        some = [ENGINES[name] for name in self.wanted if name in ("vllm", "sglang")]
+        alone = relevant(judges(self.world, some, fragment=beside), self.wanted)
+        known = {key_of(item) for found in self.wrong.values() for item in found}
+        solved = any(item.fragment.file == SIDECAR for item in self.solutions)
+        files = {**self.world.files, "config.json": JsonFile("config.json", b"", {})}
+        out = []
+        for table in tables(self.world, alone, files):
+            out += [Claim(item, solved) for item in mismatches(self.world, table)
+                    if key_of(item) not in known and item.kind in ("unlisted", "unexpected", "error")]  # fmt: skip
+        return tuple(out)
+
+    def rows(self, decided: Sequence[Table], wrong: Mapping[int, list[Mismatch]]) -> tuple[EngineRow, ...]:
+        """The verdict matrix of some tables."""
+        return tuple(engine_row(table, wrong[id(table.judge)], forced(self.world, table)) for table in decided)
+
+    def findings(self, scope: Scope) -> tuple[Finding, ...]:
+        """What the rules say, errors first."""
+        world = self.world
+        found = [item for at in self.in_plan for item in self.wrong[at]]
+        left = [item for at in self.in_plan for item in self.left[at]]
+        tabled = [table for table in self.before if id(table.judge) in self.in_plan]
+        fragment = next(iter(editable(world.files)), None)
+        context = Context(
+            world=world,
+            fmt=format_of(fragment.value) if fragment else None,
+            before=tuple(tabled),
+            rows_before=self.rows(self.before, self.wrong),
+            rows_after=self.rows(self.after, self.left),
+            solutions=self.solutions,
+            claims=claims(world, tabled, _in_scope(found, scope), left),
+            sidecar=self.sidecar(),
+        )
+        out = [finding for rule in RULES for finding in rule.check(context)]
+        order = {"error": 0, "warning": 1, "note": 2}
+        return tuple(sorted(out, key=lambda finding: (order[finding.severity], finding.part != "draft", finding.rule)))
+
+    def plan(self) -> Plan:
+        return build(self.world, self.solutions, self.before, self.after, ())
+
+    def report(self, fmt: str, scope: Scope) -> Report:
+        world, checkpoint = self.world, self.world.checkpoint
+        found = self.findings(scope)
+        return Report(
+            source=checkpoint.source,
+            family=world.family.name if world.family else "unknown",
+            family_reason=world.family_reason,
+            format=fmt,
+            schemes=_schemes(world),
+            tensors=checkpoint.tensor_count,
+            shards=len(checkpoint.shards),
+            draft=_draft(world),
+            status=status_of(found),
+            engines=self.rows(self.before, self.wrong),
+            findings=found,
+            plan=self.plan(),
+            notes=_notes(world),
+        )
+
+
+def _in_scope(found: Iterable[Mismatch], scope: Scope) -> list[Mismatch]:
+    """The draft's mismatches, and the target's that stop or spoil the load; with scope `all` every one."""
+    return [
+        item for item in found
+        if scope == "all" or item.judge.part == "draft" or item.verdict in ("fails", "degrades")
+    ]  # fmt: skip
+
+
+def status_of(found: Iterable[Finding]) -> Status:
+    """The status that the findings of severity error make."""
+    errors = [finding.fix == "safe" for finding in found if finding.severity == "error"]
+    if not errors:
+        return "clean"
+    if all(errors):
+        return "fixable"
+    return "partly-fixable" if any(errors) else "not-fixable"
+
+
+def _schemes(world: World) -> Mapping[str, int]:
+    counted: Counter[str] = Counter()
+    for unit in world.units:
+        counted[unit.stored.scheme.name] += max(1, len(unit.stored.experts))
+    return dict(sorted(counted.items()))
+
+
+def _draft(world: World) -> Draft:
+    rows = draft_tensors(world)
+    return Draft(
+        declared=world.declared,
+        stored=world.stored_layers,
+        tensors=len(rows),
+        dtypes=dict(Counter(row.dtype for row in rows).most_common()),
+        modules=len({row.name.rpartition(".")[0] for row in rows}),
+    )
+
+
+def draft_tensors(world: World) -> tuple[DraftRow, ...]:
+    """Every tensor of the draft, norms included, in header order; `declared` is left empty."""
+    if world.family is None:
+        return ()
+    rows = []
+    for raw in world.checkpoint.modules.values():
+        if world.in_draft(raw.name):
+            scheme = world.scheme_of(raw.name)
+            rows += [DraftRow(*tensor, scheme, "") for tensor in tensors_of(raw)]
+    return tuple(rows)
+
+
+def draft_rows(checkpoint: Checkpoint) -> tuple[DraftRow, ...]:
+    """The draft's tensors with what is stored and what vLLM's newest modelled release makes of each module."""
+    world = world_of(checkpoint)
+    last = [judge for judge in judges(world, [ENGINES["vllm"]]) if judge.profile.latest and judge.part == "draft"]
+    declared: dict[str, str] = {}
+    for table in tables(world, last):
+        for row, answer in table.decided:
+            declared.update(dict.fromkeys(_members(row.unit), answer.decision))
+    return tuple(replace(row, declared=declared.get(row.name.rpartition(".")[0], "")) for row in draft_tensors(world))
+
+
+def _members(unit: Unit) -> tuple[str, ...]:
+    """The module names that a unit stands for."""
+    if not unit.stored.experts:
+        return (unit.name,)
+    head, _, rest = unit.name.partition(".experts.")
+    tail = rest.partition(".")[2]
+    return tuple(f"{head}.experts.{number}.{tail}" for number in unit.stored.experts)
+
+
+def matching_modules(checkpoint: Checkpoint, wanted: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The modules that some patterns match, and the patterns that match nothing."""
+    return patterns.select((name for unit in world_of(checkpoint).units for name in _members(unit)), wanted)
+
+
+def explain(checkpoint: Checkpoint, wanted: Sequence[str], *, engines: Sequence[str] = ()) -> tuple[DecisionRow, ...]:
+    """What every engine profile decides about the modules that some patterns match, and by which entry.
+
+    Raises UsageError for a pattern that matches nothing.
+    """
+    world = world_of(checkpoint)
+    names, unmatched = patterns.select((name for unit in world.units for name in _members(unit)), wanted)
+    if unmatched:
+        raise UsageError(
+            f"no module matches {unmatched[0]!r}", subject=unmatched[0], hint="mtpfix list shows the draft's modules"
+        )
+    chosen = wanted_releases(engines, _format_name(world)) if engines else None
+    shown: list[Engine] = [ENGINES[name] for name in (chosen or ENGINES)]
+    selected = frozenset(names)
+    rows = [
+        row
+        for table in tables(world, _shown_judges(judges(world, shown), chosen))
+        for unit_row, answer in table.decided
+        for name in _members(unit_row.unit)
+        if name in selected
+        for row in (_decision_row(table, name, unit_row.unit, _runtime(unit_row), answer),)
+    ]
+    order = {name: place for place, name in enumerate(names)}
+    return tuple(sorted(rows, key=lambda row: order[row.module]))
+
+
+def _runtime(row: object) -> str:
+    asked = getattr(row, "ask", None)
+    return asked.runtime if asked is not None else ""
+
+
+def _decision_row(table: Table, name: str, unit: Unit, runtime: str, answer: Answer) -> DecisionRow:
+    profile, cause = table.judge.profile, answer.cause
+    listed = bool(cause.pointer) and table.fragment is not None
+    return DecisionRow(
+        module=name,
+        part=table.judge.part,
+        engine=profile.engine,
+        version=profile.first,
+        releases=profile.releases,
+        latest=profile.latest,
+        runtime_name=runtime,
+        decision=answer.decision,
+        stored=unit.stored.scheme.name,
+        rule="" if listed else cause.rule or "no entry of the config decides",
+        file=table.fragment.file if listed and table.fragment else "",
+        pointer=table.fragment.pointer + cause.pointer if listed and table.fragment else "",
+        entry=cause.entry if listed else "",
+        scheme=answer.scheme,
+    )
+
+
+def _notes(world: World) -> tuple[str, ...]:
+    """Remarks that are no findings: an unknown family, problems met while reading, what the family file warns of."""
+    notes = [f"{problem.file}: {problem.message}" for problem in world.checkpoint.problems]
+    if world.family is None:
+        notes.append(f"the model family is unknown: {world.family_reason}; only storage was analysed")
+    else:
+        notes.extend(world.family.notes)
+    return tuple(notes)
+
+
+__all__ = ["DraftRow", "VerdictKind", "analyse", "draft_rows", "explain", "matching_modules", "status_of"]

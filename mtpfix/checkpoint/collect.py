@@ -1,0 +1,118 @@
+"""Headers of many shards to the modules of one checkpoint. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from itertools import repeat
+from typing import Any
+
+from mtpfix.checkpoint.canonical import Cells, Tails, fold
+from mtpfix.checkpoint.headers import LENGTH_BYTES, decode
+from mtpfix.model import Cell, RawModule, Shard, Tensor
+from mtpfix.names import split_name, tensor_name
+
+Row = tuple[str, str, tuple[int, ...]]
+WeightMap = Mapping[str, str]
+
+_NO_MAP: WeightMap = {}
+
+
+class Collector:
+    """Gathers shards in the order in which engines load them.
+
+    modules     module name -> RawModule, in shard and header order; complete after `settle`
+    duplicates  the copies of tensors that lost against another shard's, after `settle`
+    plain       no name of a tensor or shard needs an escape in JSON
+    """
+
+    def __init__(self) -> None:
+        self.modules: dict[str, RawModule] = {}
+        self.shards: list[Shard] = []
+        self.tensor_count = 0
+        self.plain = True
+        self.duplicates: tuple[Tensor, ...] = ()
+        self._root = Tails()
+        self._equal: dict[Cells, Cells] = {}
+        self._spread: dict[str, list[tuple[str, Cells]]] = {}
+
+    def add_header(self, shard: str, header: bytes, size: int) -> None:
+        """Take in a shard of `size` bytes by its header. Raises UnreadableError for an invalid one."""
+        data_bytes = size - LENGTH_BYTES - len(header)
+        folded = fold(header, data_bytes, self._root)
+        if folded is not None:
+            self._add(shard, size, *folded)
+        else:
+            self.add_rows(shard, (entry[:3] for entry in decode(header, data_bytes, shard)), size)
+
+    def add_rows(self, shard: str, rows: Iterable[Row], size: int) -> None:
+        """Take in a shard by its tensors' names, dtypes and shapes (each name once), in header order."""
+        grouped: dict[str, list[Cell]] = {}
+        count = 0
+        for name, dtype, shape in rows:
+            module, suffix = split_name(name)
+            grouped.setdefault(module, []).append(Cell(suffix, dtype, shape))
+            self.plain = self.plain and _is_plain(name)
+            count += 1
+        self._add(shard, size, count, {module: self._shared(tuple(cells)) for module, cells in grouped.items()})
+
+    def settle(self, weight_map: WeightMap = _NO_MAP) -> None:
+        """Join modules that lie in several shards. Of a tensor with several copies the one that `weight_map`
+        names is kept, else the last shard's."""
+        lost: list[Tensor] = []
+        for name, parts in self._spread.items():
+            kept = _keep(name, parts, weight_map, lost)
+            shards = tuple(kept.values())
+            self.modules[name] = RawModule(
+                name,
+                self._shared(tuple(kept)),
+                shards[0],
+                shards=shards if len(set(shards)) > 1 else (),
+            )
+        self.duplicates = tuple(lost)
+
+    def _add(self, shard: str, size: int, count: int, part: dict[str, Cells]) -> None:
+        self.shards.append(Shard(shard, count, size))
+        self.plain = self.plain and _is_plain(shard)
+        self.tensor_count += count
+        for name in sorted(part.keys() & self.modules.keys()):
+            seen = self.modules[name]
+            self._spread.setdefault(name, [(seen.shard, seen.cells)]).append((shard, part.pop(name)))
+        self.modules.update(zip(part, _raw_modules(part, shard), strict=True))
+
+    def _shared(self, cells: Cells) -> Cells:
+        return self._equal.setdefault(cells, cells)
+
+
+def _is_plain(name: str) -> bool:
+    return name.isprintable() and '"' not in name and "\\" not in name
+
+
+def _keep(name: str, parts: list[tuple[str, Cells]], weight_map: WeightMap, lost: list[Tensor]) -> dict[Cell, str]:
+    copies: dict[str, list[tuple[Cell, str]]] = {}
+    for shard, cells in parts:
+        for cell in cells:
+            copies.setdefault(cell.suffix, []).append((cell, shard))
+    kept: dict[Cell, str] = {}
+    for suffix, held in copies.items():
+        tensor = tensor_name(name, suffix)
+        wanted = weight_map.get(tensor)
+        winner = next((copy for copy in held if copy[1] == wanted), held[-1])
+        kept[winner[0]] = winner[1]
+        lost.extend(Tensor(tensor, cell.dtype, cell.shape, shard) for cell, shard in held if shard != winner[1])
+    return kept
+
+
+def _raw_modules(part: Mapping[str, Cells], shard: str) -> list[RawModule]:
+    # Column by column through the slots: a frozen dataclass's __init__ takes four times as long.
+    new: list[RawModule] = list(map(object.__new__, repeat(RawModule, len(part))))
+    columns: dict[str, Iterable[Any]] = {
+        "name": part.keys(),
+        "cells": part.values(),
+        "shard": repeat(shard),
+        "listed": repeat(True),
+        "shards": repeat(()),
+    }
+    for slot, values in columns.items():
+        deque(map(getattr(RawModule, slot).__set__, new, values), maxlen=0)
+    return new

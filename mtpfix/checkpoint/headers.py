@@ -1,0 +1,253 @@
+"""Safetensors headers: bytes to tensors. Pure.
+
+What the safetensors library 0.8 (tests compare against it) accepts is accepted here, and nothing else:
+
+- 8 bytes, a little-endian length of at most 100 MB that fits into the file, then that many bytes of UTF-8 JSON;
+- an object of tensors, each with `dtype`, `shape` and `data_offsets` once (other fields are ignored; a list of the
+  three is taken too), and `__metadata__`, which is null or holds strings only;
+- the data of all tensors, put in order, covers the rest of the file: no hole, no overlap, nothing left over;
+- a repeated name: the last one counts. JSON nests at most 127 deep; numbers must fit a double.
+
+`decode` reads any such header. `mtpfix.checkpoint.canonical` is the fast way for the spelling that the library writes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from mtpfix.errors import UnreadableError
+
+LENGTH_BYTES = 8
+MAX_HEADER_BYTES = 100_000_000
+MAX_DEPTH = 127
+METADATA = "__metadata__"
+
+DTYPE_BITS = {
+    "BOOL": 8,
+    "F4": 4,
+    "F6_E2M3": 6,
+    "F6_E3M2": 6,
+    "U8": 8,
+    "I8": 8,
+    "F8_E5M2": 8,
+    "F8_E4M3": 8,
+    "F8_E8M0": 8,
+    "F8_E4M3FNUZ": 8,
+    "F8_E5M2FNUZ": 8,
+    "I16": 16,
+    "U16": 16,
+    "F16": 16,
+    "BF16": 16,
+    "I32": 32,
+    "U32": 32,
+    "F32": 32,
+    "C64": 64,
+    "F64": 64,
+    "I64": 64,
+    "U64": 64,
+}
+
+_WORD = 1 << 64  # the library counts in 64-bit words
+_FIELDS = ("dtype", "shape", "data_offsets")
+_LFS = b"version https://git-lfs"
+_AGAIN = "download the file again, or export the checkpoint again"
+# A surrogate escape outside a pair; backslashes that are escaped themselves are taken out first.
+_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class Entry(NamedTuple):
+    """A tensor as its header lists it."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+class _Object(list[tuple[str, Any]]):
+    """A JSON object with its members as written, repeated ones included."""
+
+
+class _Fault(ValueError):
+    """What is wrong with a header."""
+
+
+def header_length(prefix: bytes, size: int, file: str) -> int:
+    """How long the header of a file of `size` bytes is, from the file's first bytes (eight, or all it has).
+
+    Raises UnreadableError for a length that the file cannot hold, and for a Git LFS pointer.
+    """
+    if prefix.startswith(_LFS[:LENGTH_BYTES]):
+        raise UnreadableError(
+            f"{file}: a Git LFS pointer stands where the weights should be", subject=file, hint="run `git lfs pull`"
+        )
+    if len(prefix) < LENGTH_BYTES:
+        raise broken(file, f"byte 0: {len(prefix)} bytes are too few for a header length")
+    length = int.from_bytes(prefix[:LENGTH_BYTES], "little")
+    if length > MAX_HEADER_BYTES:
+        raise broken(file, f"byte 0: the header length {length} is above the limit of {MAX_HEADER_BYTES}")
+    if LENGTH_BYTES + length > size:
+        raise broken(file, f"byte 0: the header length {length} does not fit a file of {size} bytes")
+    return length
+
+
+def decode(header: bytes, data_bytes: int, file: str) -> tuple[Entry, ...]:
+    """The tensors of a header, in header order. `data_bytes`: how many bytes follow the header in the file.
+
+    Raises UnreadableError for a header that the safetensors library would refuse.
+    """
+    try:
+        entries = _entries(_parse(header))
+        check_cover(entries, data_bytes)
+    except _Fault as fault:
+        raise broken(file, str(fault)) from None
+    return entries
+
+
+def check_cover(entries: Sequence[Entry], data_bytes: int) -> None:
+    """Raise ValueError unless the tensors, in the order of their data, cover exactly `data_bytes` bytes."""
+    at = 0
+    for name, dtype, shape, start, end in sorted(entries, key=lambda entry: entry[3:]):
+        if start != at or end < start:
+            raise _Fault(f"tensor {name!r}: data_offsets [{start}, {end}] do not go on from byte {at}")
+        size = byte_size(dtype, shape)
+        if end - start != size:
+            raise _Fault(f"tensor {name!r}: {dtype} {list(shape)} does not fit its {end - start} bytes of data")
+        at = end
+    if at != data_bytes:
+        raise _Fault(f"the header covers {at} bytes of data, the file holds {data_bytes}")
+
+
+def byte_size(dtype: str, shape: tuple[int, ...]) -> int | None:
+    """The bytes that a tensor takes, or None where they are no whole number or overflow a 64-bit word."""
+    bits = 1
+    for factor in (*shape, DTYPE_BITS[dtype]):
+        bits *= factor
+        if bits >= _WORD:
+            return None
+    return None if bits % 8 else bits // 8
+
+
+def broken(file: str, what: str) -> UnreadableError:
+    """The error for a safetensors file that cannot be trusted."""
+    return UnreadableError(f"{file}: not a valid safetensors file: {what}", subject=file, hint=_AGAIN)
+
+
+def _parse(header: bytes) -> Any:
+    try:
+        text = header.decode("utf-8")
+        parsed = _DECODER.decode(text)
+    except UnicodeDecodeError as error:
+        raise _Fault(f"header byte {error.start}: not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise _Fault(f"header character {error.pos}: {error.msg}") from None
+    except RecursionError:
+        raise _Fault(f"the header nests deeper than {MAX_DEPTH}") from None
+    if "\\u" in text and _SURROGATE.search(_PAIR.sub("", text.replace("\\\\", ""))):
+        raise _Fault("a name holds half of a surrogate pair")
+    return parsed
+
+
+def _entries(parsed: Any) -> tuple[Entry, ...]:
+    if not isinstance(parsed, _Object):
+        raise _Fault("the header is no JSON object")
+    found: dict[str, Entry] = {}
+    metadata = 0
+    for name, value in parsed:
+        if name == METADATA:
+            metadata += 1
+            _check_metadata(value)
+        else:
+            found[name] = _entry(name, value)
+    if metadata > 1:
+        raise _Fault(f"{METADATA} is there twice")
+    return tuple(found.values())
+
+
+def _check_metadata(value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, _Object) or not all(isinstance(text, str) for _, text in value):
+        raise _Fault(f"{METADATA} must hold strings only")
+
+
+def _entry(name: str, value: Any) -> Entry:
+    dtype, shape, offsets = _fields(name, value)
+    if isinstance(dtype, _Object) and len(dtype) == 1 and dtype[0][1] is None:
+        dtype = dtype[0][0]  # the library's decoder takes {"F32": null} for "F32"
+    if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
+        raise _Fault(f"tensor {name!r}: unknown dtype {_shown(dtype)}")
+    if not _words(shape):
+        raise _Fault(f"tensor {name!r}: shape {_shown(shape)} is no list of sizes")
+    if not _words(offsets) or len(offsets) != 2:
+        raise _Fault(f"tensor {name!r}: data_offsets {_shown(offsets)} are not two positions")
+    return Entry(name, dtype, tuple(shape), *offsets)
+
+
+def _fields(name: str, value: Any) -> Sequence[Any]:
+    if not isinstance(value, _Object):
+        if isinstance(value, list) and len(value) == len(_FIELDS):
+            return value
+        raise _Fault(f"tensor {name!r}: {_shown(value)} is no description of a tensor")
+    held: dict[str, Any] = {}
+    for field, content in value:
+        if field not in _FIELDS:
+            _check_depth(content, MAX_DEPTH - 2)
+        elif field in held:
+            raise _Fault(f"tensor {name!r}: {field} is there twice")
+        else:
+            held[field] = content
+    if len(held) < len(_FIELDS):
+        raise _Fault(f"tensor {name!r}: {', '.join(field for field in _FIELDS if field not in held)} missing")
+    return [held[field] for field in _FIELDS]
+
+
+def _words(value: Any) -> bool:
+    if not isinstance(value, list) or isinstance(value, _Object):
+        return False
+    return all(type(number) is int and 0 <= number < _WORD for number in value)
+
+
+def _check_depth(value: Any, allowed: int) -> None:
+    level = [value] if isinstance(value, list) else []
+    for _ in range(allowed):
+        level = [item for node in level for item in _members(node) if isinstance(item, list)]
+    if level:
+        raise _Fault(f"the header nests deeper than {MAX_DEPTH}")
+
+
+def _members(node: list[Any]) -> list[Any]:
+    return [value for _, value in node] if isinstance(node, _Object) else node
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _integer(digits: str) -> int | float:
+    # A minus sign and numbers beyond 64 bits make a float of it, as in the library: no size is a float.
+    if len(digits) > 20 or digits[0] == "-":
+        return _float(digits)
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if number in (float("inf"), float("-inf")):
+        raise _Fault(f"the number {_shown(digits)} is out of range")
+    return number
+
+
+def _constant(word: str) -> NoReturn:
+    raise _Fault(f"{word} is no JSON")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_Object, parse_int=_integer, parse_float=_float, parse_constant=_constant
+)

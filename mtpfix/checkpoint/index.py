@@ -1,0 +1,174 @@
+"""The index of a sharded checkpoint, set against the headers. Pure.
+
+Engines (vLLM and SGLang alike: `filter_duplicate_safetensors_files`) look for one name, open exactly the files that its
+`weight_map` names, and stop when one is missing. Where the only weights are Mistral's `consolidated*.safetensors`, the name
+of the index differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mtpfix.checkpoint.collect import WeightMap
+from mtpfix.checkpoint.jsonfiles import parse_json
+from mtpfix.errors import UnreadableError
+from mtpfix.model import Index, JsonFile, Problem, RawModule
+from mtpfix.names import natural_key, split_name, tensor_name
+
+INDEX = "model.safetensors.index.json"
+MISTRAL_INDEX = "consolidated.safetensors.index.json"
+WEIGHT_MAP = "weight_map"
+
+_SUFFIX = ".safetensors"
+_MISTRAL = "consolidated"
+_MAP_HEAD = b'"weight_map": {\n'
+_CHUNK = 1000
+
+
+def shard_names(names: Iterable[str]) -> tuple[str, ...]:
+    """The files among `names` that engines take for weights, in the order in which they load them.
+
+    Hidden files are none (a glob leaves them out). `consolidated*.safetensors` holds Mistral's own copy of the same
+    weights: it counts only where nothing else does.
+    """
+    shards = [name for name in names if name.endswith(_SUFFIX) and not name.startswith(".")]
+    own = [name for name in shards if not name.startswith(_MISTRAL)]
+    return tuple(sorted(own or shards, key=natural_key))
+
+
+def index_name(shards: Collection[str]) -> str:
+    """The name under which engines look for the index of these shards."""
+    mistral = bool(shards) and all(name.startswith(_MISTRAL) for name in shards)
+    return MISTRAL_INDEX if mistral else INDEX
+
+
+def read_index(name: str, raw: bytes) -> tuple[WeightMap, JsonFile, tuple[Problem, ...]]:
+    """The weight map (tensor name -> file), the parsed file and what is odd about it.
+
+    Raises UnreadableError for an index that is malformed or names files outside the checkpoint.
+    """
+    file, problems = parse_json(name, raw)
+    weight_map = file.value.get(WEIGHT_MAP)
+    if not isinstance(weight_map, dict):
+        raise UnreadableError(
+            f"{name}: /{WEIGHT_MAP} is no JSON object", subject=name, hint="write the index again from the headers"
+        )
+    shards: dict[str, str] = {}
+    for tensor, shard in weight_map.items():
+        if not isinstance(shard, str):
+            raise _outside(name, tensor, shard, "is no file name")
+        shards.setdefault(shard, tensor)
+    for shard, tensor in shards.items():
+        if not _inside(shard):
+            raise _outside(name, tensor, shard, "is no file inside the checkpoint")
+    return weight_map, file, problems
+
+
+def _inside(shard: str) -> bool:
+    steps = shard.replace("\\", "/").split("/")
+    return "\0" not in shard and ":" not in steps[0] and all(step not in ("", ".", "..") for step in steps)
+
+
+def _outside(name: str, tensor: str, shard: Any, why: str) -> UnreadableError:
+    return UnreadableError(
+        f"{name}: {shard!r}, named for {tensor!r}, {why}",
+        subject=name,
+        hint="an index may only name files of its own folder or below it",
+    )
+
+
+def agrees(name: str, raw: bytes, modules: Mapping[str, RawModule]) -> bool:
+    """Whether an index, as exporters write it, says exactly what the headers say.
+
+    Compares text, which costs a fifth of parsing it: two spaces of indentation, `weight_map` last, names sorted. False
+    means that the index has to be read, not that it is wrong. Names must need no escapes in JSON.
+    """
+    at = raw.find(_MAP_HEAD)
+    if at < 0 or not _opens(name, raw[:at]):
+        return False
+    at += len(_MAP_HEAD)
+    for text in _joined(sorted(_blocks(modules))):
+        if not raw.startswith(text, at):
+            return False
+        at += len(text)
+    return raw[at:].rstrip() == b"\n  }\n}"
+
+
+def _opens(name: str, head: bytes) -> bool:
+    """Whether the text before the weight map is the faultless beginning of a JSON object."""
+    try:
+        file, problems = parse_json(name, head + b'"weight_map": {}}')
+    except UnreadableError:
+        return False
+    return not problems and file.value.get(WEIGHT_MAP) == {}
+
+
+def _joined(blocks: list[str]) -> Iterator[bytes]:
+    for at in range(0, len(blocks), _CHUNK):
+        yield ((",\n" if at else "") + ",\n".join(blocks[at : at + _CHUNK])).encode("utf-8", "surrogatepass")
+
+
+def _blocks(modules: Mapping[str, RawModule]) -> Iterator[str]:
+    """The index lines of each module; one by one where those of another module may stand between them."""
+    parents = _parents(modules)
+    templates: dict[tuple[int, str], list[str]] = {}
+    for name, module in modules.items():
+        if not name or name in parents or module.shards:
+            yield from (_line(tensor, shard) for tensor, shard in _placed(module))
+            continue
+        key = id(module.cells), module.shard
+        cut = templates.get(key)
+        if cut is None:
+            suffixes = sorted(cell.suffix for cell in module.cells)
+            cut = ",\n".join(_line(f"\0.{suffix}", module.shard) for suffix in suffixes).split("\0")
+            templates[key] = cut
+        yield name.join(cut)
+
+
+def _parents(modules: Mapping[str, RawModule]) -> set[str]:
+    """Every dotted path above a module."""
+    found: set[str] = set()
+    level = {name.rpartition(".")[0] for name in modules}
+    while level:
+        found |= level
+        level = {name.rpartition(".")[0] for name in level} - found
+    return found
+
+
+def _line(tensor: str, shard: str) -> str:
+    return f'    "{tensor}": "{shard}"'
+
+
+def _placed(module: RawModule) -> Iterator[tuple[str, str]]:
+    shards = module.shards or (module.shard,) * len(module.cells)
+    for cell, shard in zip(module.cells, shards, strict=True):
+        yield tensor_name(module.name, cell.suffix), shard
+
+
+def compare(name: str, weight_map: WeightMap, modules: dict[str, RawModule], shards: Collection[str]) -> Index:
+    """What the index says, set against the headers. Modules that it leaves out are marked as not listed."""
+    unlisted: list[str] = []
+    misplaced: list[str] = []
+    for module in tuple(modules.values()):
+        listed = False
+        for tensor, shard in _placed(module):
+            wanted = weight_map.get(tensor)
+            if wanted is None:
+                unlisted.append(tensor)
+                continue
+            listed = True
+            if wanted != shard:
+                misplaced.append(tensor)
+        if not listed:
+            modules[module.name] = replace(module, listed=False)
+    missing = sorted(set(weight_map.values()).difference(shards), key=natural_key)
+    ghosts = tuple(tensor for tensor in weight_map if not _stored(modules, tensor))
+    return Index(name, tuple(missing), ghosts, tuple(unlisted), tuple(misplaced))
+
+
+def _stored(modules: Mapping[str, RawModule], tensor: str) -> bool:
+    name, suffix = split_name(tensor)
+    module = modules.get(name)
+    return module is not None and any(cell.suffix == suffix for cell in module.cells)

@@ -1,0 +1,138 @@
+"""How a checkpoint is put together, whatever place its files come from."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from mtpfix.checkpoint.collect import Collector
+from mtpfix.checkpoint.index import agrees, compare, index_name, read_index, shard_names
+from mtpfix.checkpoint.jsonfiles import CONFIG, NAMES, parse_json
+from mtpfix.errors import UnreadableError
+from mtpfix.model import Checkpoint, Index, JsonFile, Problem, Source
+
+_OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".npz")
+
+HeaderRow = tuple[str, bytes, int]
+
+
+class Files(Protocol):
+    """The files of a checkpoint, wherever they are. Every method raises UnreadableError."""
+
+    def names(self) -> Iterable[str]:
+        """The files of the top folder."""
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of that name, in a folder below too."""
+
+    def json_bytes(self, name: str) -> bytes:
+        """The exact bytes of a JSON file."""
+
+    def headers(self, names: Sequence[str]) -> Iterator[HeaderRow]:
+        """Name, header (without its length) and file size of each safetensors file, in the order asked for."""
+
+
+def read_checkpoint(source: Source, files: Files) -> Checkpoint:
+    """The checkpoint that these files make.
+
+    `Checkpoint.files` holds the index only where it is out of step with the headers. Raises UnreadableError where
+    config.json or every weight file is missing, and for any file of a kind that engines read and that is malformed.
+    """
+    names = tuple(files.names())
+    _require_config(source, names)
+    parsed, problems = _json_files(files, names)
+    with _paused_collection():
+        collector = Collector()
+        _collect(collector, files, shard_names(names))
+        index = _index(collector, files, names, parsed, problems)
+    if not collector.shards:
+        raise _no_weights(source, names, index)
+    return Checkpoint(
+        source=source,
+        modules=collector.modules,
+        files=parsed,
+        shards=tuple(collector.shards),
+        tensor_count=collector.tensor_count,
+        index=index,
+        duplicates=collector.duplicates,
+        problems=tuple(problems),
+    )
+
+
+@contextmanager
+def _paused_collection() -> Iterator[None]:
+    """No garbage collection: reading makes 100,000 objects that stay, and each pass would walk all of them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _json_files(files: Files, names: Sequence[str]) -> tuple[dict[str, JsonFile], list[Problem]]:
+    parsed: dict[str, JsonFile] = {}
+    problems: list[Problem] = []
+    for name in NAMES:
+        if name in names:
+            parsed[name], found = parse_json(name, files.json_bytes(name))
+            problems += found
+    return parsed, problems
+
+
+def _collect(collector: Collector, files: Files, shards: Sequence[str]) -> None:
+    for shard, header, size in files.headers(shards):
+        collector.add_header(shard, header, size)
+
+
+def _index(
+    collector: Collector,
+    files: Files,
+    names: Sequence[str],
+    parsed: dict[str, JsonFile],
+    problems: list[Problem],
+) -> Index | None:
+    name = index_name([shard.name for shard in collector.shards])
+    collector.settle()
+    if name not in names:
+        return None
+    raw = files.json_bytes(name)
+    if collector.plain and not collector.duplicates and agrees(name, raw, collector.modules):
+        return Index(name)
+    weight_map, file, found = read_index(name, raw)
+    problems += found
+    unread = set(weight_map.values()).difference(shard.name for shard in collector.shards)
+    _collect(collector, files, sorted(shard for shard in unread if files.has(shard)))  # in folders below, say
+    collector.settle(weight_map)
+    index = compare(name, weight_map, collector.modules, [shard.name for shard in collector.shards])
+    if index != Index(name):
+        parsed[name] = file
+    return index
+
+
+def _require_config(source: Source, names: Sequence[str]) -> None:
+    if CONFIG in names:
+        return
+    weights = sum(name.endswith(".safetensors") for name in names)
+    beside = f"; {weights} *.safetensors are there" if weights else " and no *.safetensors"
+    raise UnreadableError(
+        f"{source.id}: no config.json{beside}",
+        subject=source.id,
+        hint="give the folder that holds config.json and the weights",
+    )
+
+
+def _no_weights(source: Source, names: Sequence[str], index: Index | None) -> UnreadableError:
+    others = sorted(name for name in names if name.endswith(_OTHER_WEIGHTS))
+    if index is not None and index.missing_shards:
+        why = f"; {index.file} names {len(index.missing_shards)} files that are missing, e.g. {index.missing_shards[0]}"
+        hint = "download the missing files"
+    elif others:
+        why = f"; its weights are in another format, e.g. {others[0]}"
+        hint = "convert the weights to safetensors"
+    else:
+        why, hint = "", "give the folder that holds config.json and the weights"
+    return UnreadableError(f"{source.id}: no *.safetensors{why}", subject=source.id, hint=hint)

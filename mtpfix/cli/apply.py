@@ -1,0 +1,109 @@
+"""`mtpfix apply`: the diff and the edit."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from mtpfix.cli import options, summary
+from mtpfix.cli.terminal import echo, page, talk
+from mtpfix.model import Report
+from mtpfix.output import human
+from mtpfix.output.base import RuleText
+from mtpfix.output.text import listed, paragraph
+
+CLEAN, LEFT = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    source: str
+    engines: tuple[str, ...]
+    scope: Any
+    dry_run: bool
+    unsafe: bool
+    yes: bool
+
+
+@click.command("apply", short_help=summary("apply"))
+@options.source
+@options.engines
+@options.scope
+@click.option("-n", "--dry-run", is_flag=True, help="Show the diff and change nothing. Exit 1 where it would.")
+@click.option("--unsafe-fixes", "unsafe", is_flag=True, help="Also make the fixes that change more than lists.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
+@click.pass_context
+def command(ctx: click.Context, /, **values: Any) -> None:
+    """Show and make the edits that repair a checkpoint.
+
+    The diff goes to stdout, everything else to stderr. Only JSON files change, all of them or none; weights are
+    never written. `mtpfix undo DIR` takes the edit back, byte for byte. Exit code 0 where all is fixed or nothing
+    was to do, 1 where errors remain.
+    """
+    ctx.exit(run(Options(**values)))
+
+
+def run(chosen: Options) -> int:
+    """Analyse, show, ask, write, look again; the exit code."""
+    from mtpfix import api
+
+    report = _look(chosen)
+    if not report.plan.edits:
+        return _nothing_to_write(report)
+    echo(human.diff_text(api.diff_of(report.plan), page()))
+    if chosen.dry_run:
+        _say(f"Would change {human.changes(report.plan)}.")
+        _about_plan(report)
+        return LEFT
+    if not chosen.yes and interactive():
+        click.confirm("Write this?", abort=True, err=True)
+    names = api.apply(report)
+    _say(f"Changed {listed(names)}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
+    _about_plan(report)
+    return _after(_look(chosen))
+
+
+def interactive() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def _look(chosen: Options) -> Report:
+    from mtpfix import api
+
+    return api.check(chosen.source, engines=chosen.engines, scope=chosen.scope, unsafe=chosen.unsafe)
+
+
+def _about_plan(report: Report) -> None:
+    err = page(sys.stderr)
+    talk(*human.certificate_lines(report.plan, err), *human.held_back_lines(report, err))
+
+
+def _nothing_to_write(report: Report) -> int:
+    if report.status == "clean":
+        _say("Nothing to do: the checkpoint is clean.")
+        return CLEAN
+    _say("Nothing was changed: no edit of the JSON files mends this.")
+    talk(*human.held_back_lines(report, page(sys.stderr)))
+    return _after(report)
+
+
+def _after(report: Report) -> int:
+    """What is left, and what would help."""
+    errors = [finding for finding in report.findings if finding.severity == "error"]
+    talk(*human.unfixed_lines(errors, _rules(), page(sys.stderr)))
+    return LEFT if errors else CLEAN
+
+
+def _rules() -> dict[str, RuleText]:
+    from mtpfix.rules import RULES
+
+    return {rule.code: rule for rule in RULES}
+
+
+def _say(text: str) -> None:
+    talk(*paragraph(text, page(sys.stderr)))

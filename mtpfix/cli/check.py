@@ -1,0 +1,75 @@
+"""`mtpfix check`: findings and the verdict matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from mtpfix.cli import options, summary
+from mtpfix.cli.guard import tell
+from mtpfix.cli.terminal import page_for, write
+from mtpfix.errors import MtpfixError, UsageError
+from mtpfix.model import Report
+from mtpfix.output.base import CheckResult, Page
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    sources: tuple[str, ...]
+    engines: tuple[str, ...]
+    scope: Any
+    render: Callable[[CheckResult, Page], str]
+    output: str | None
+    exit_zero: bool
+
+
+@click.command("check", short_help=summary("check"))
+@options.sources
+@options.engines
+@options.scope
+@options.format_of("check")
+@options.output
+@options.exit_zero
+@click.pass_context
+def command(ctx: click.Context, /, **values: Any) -> None:
+    """Say what each engine will make of a checkpoint, and what is wrong.
+
+    SOURCE is a directory with safetensors files and config.json. Exit code 1 where findings of severity error
+    remain, 3 where a source cannot be inspected. With several sources, --format json writes one array, and the
+    sources that cannot be inspected are named on stderr only.
+
+    \b
+    mtpfix check ./Qwen3-Next-80B-A3B-Instruct-NVFP4
+    mtpfix check . --engine 'vllm>=0.24' --format json
+    """
+    ctx.exit(run(Options(**values)))
+
+
+def run(chosen: Options) -> int:
+    """Check every source, write one answer; the exit code."""
+    from mtpfix.rules import RULES
+
+    failures: list[int] = []
+    reports = tuple(_reports(chosen, failures))
+    several = len(chosen.sources) > 1
+    if reports:
+        result = CheckResult(reports, {rule.code: rule for rule in RULES}, several)
+        write(chosen.render(result, page_for(chosen.output)), chosen.output)
+    dirty = any(report.status != "clean" for report in reports)
+    return max([*failures, int(dirty and not chosen.exit_zero)])
+
+
+def _reports(chosen: Options, failures: list[int]) -> Iterator[Report]:
+    """A report for each source that can be inspected; the exit codes of the others go to `failures`."""
+    from mtpfix import api
+
+    for source in chosen.sources:
+        try:
+            yield api.check(source, engines=chosen.engines, scope=chosen.scope)
+        except UsageError:
+            raise
+        except MtpfixError as error:
+            failures.append(tell(error))

@@ -1,0 +1,50 @@
+"""`mtpfix explain`: what each engine decides about a module, and what decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from mtpfix.cli import options, summary
+from mtpfix.cli.terminal import page_for, write
+from mtpfix.model import DecisionRow
+from mtpfix.output.base import Page
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    source: str
+    modules: tuple[str, ...]
+    engines: tuple[str, ...]
+    render: Callable[[tuple[DecisionRow, ...], Page], str]
+    output: str | None
+
+
+@click.command("explain", short_help=summary("explain"))
+@options.source
+@click.argument("modules", metavar="MODULE...", nargs=-1, required=True)
+@options.engines
+@options.format_of("explain")
+@options.output
+def command(**values: Any) -> None:
+    """Say for a module, per engine and release: runtime name, decision, the entry or rule that decided.
+
+    MODULE is a name of the checkpoint or a pattern over names: * stays within one dotted component, ** crosses
+    dots, mtp.** is mtp and everything below it. A name is always itself. Exit code 2 where nothing matches.
+
+    \b
+    mtpfix explain . mtp.fc
+    mtpfix explain . 'mtp.**' --engine 'vllm==0.33.0'
+    """
+    run(Options(**values))
+
+
+def run(chosen: Options) -> None:
+    """Decide, write the decisions."""
+    from mtpfix import api
+
+    rows = api.explain(chosen.source, chosen.modules, engines=chosen.engines)
+    write(chosen.render(rows, page_for(chosen.output)), chosen.output)

@@ -1,0 +1,79 @@
+"""No traceback ever: what goes wrong becomes `Error:` and `Hint:` on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from mtpfix.errors import MtpfixError
+
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+CANNOT = 3
+
+
+def guarded(ctx: click.Context, call: Callable[[click.Context], Any]) -> Any:
+    """What `call` returns; every failure ends in `ctx.exit`."""
+    try:
+        return call(ctx)
+    except click.UsageError as error:
+        text = "\n".join(_safe(line) for line in error.format_message().expandtabs(4).splitlines())
+        raise click.UsageError(text, error.ctx) from None
+    except (click.ClickException, click.exceptions.Exit):
+        raise
+    except (KeyboardInterrupt, click.Abort):
+        ctx.exit(INTERRUPTED)
+    except BrokenPipeError:
+        _silence_stdout()
+        ctx.exit(PIPE_CLOSED)
+    except Exception as error:
+        if os.environ.get("MTPFIX_DEBUG"):
+            traceback.print_exc()
+        ctx.exit(tell(error))
+
+
+def tell(error: Exception) -> int:
+    """Print an error for a person; the exit code it asks for."""
+    if isinstance(error, MtpfixError):
+        message, hint, code = _named(error), error.hint, error.exit_code
+    elif isinstance(error, OSError):
+        message, hint, code = f"{error.filename or 'system'}: {error.strerror or error}", "", CANNOT
+    elif isinstance(error, MemoryError):
+        message, hint, code = "not enough memory", "", CANNOT
+    else:
+        message = f"unexpected {type(error).__name__}: {error}"
+        hint = "this is a fault of mtpfix: please report it with what MTPFIX_DEBUG=1 prints"
+        code = CANNOT
+    click.echo(f"Error: {_safe(message)}", err=True)
+    if hint:
+        click.echo(f"Hint: {_safe(hint)}", err=True)
+    return code
+
+
+def _named(error: MtpfixError) -> str:
+    message = str(error)
+    return message if error.subject in message else f"{error.subject}: {message}"
+
+
+def _safe(text: str) -> str:
+    """The text on one line and without characters that steer a terminal or that stderr cannot encode."""
+    from mtpfix.cli.terminal import page
+    from mtpfix.output.text import clean
+
+    return clean(text, page(sys.stderr))
+
+
+def _silence_stdout() -> None:
+    """The reader went away: nothing more is written, also not when Python flushes at the end."""
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(devnull, sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass
+    finally:
+        os.close(devnull)

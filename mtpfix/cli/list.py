@@ -1,0 +1,44 @@
+"""`mtpfix list`: the draft's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from mtpfix.cli import options, summary
+from mtpfix.cli.terminal import page_for, talk, write
+from mtpfix.output.base import Page, TensorList
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    source: str
+    every: bool
+    render: Callable[[TensorList, Page], str]
+    output: str | None
+
+
+@click.command("list", short_help=summary("list"))
+@options.source
+@click.option("-a", "--all", "every", is_flag=True, help="One line for every tensor, none collapsed.")
+@options.format_of("tensors")
+@options.output
+def command(**values: Any) -> None:
+    """List the draft's tensors: name, dtype, shape, shard, stored scheme, and what the config declares.
+
+    Tensors of one kind share a line: mtp.layers.0.mlp.experts.{0..511}.gate_proj.weight. --format json lists each.
+    """
+    run(Options(**values))
+
+
+def run(chosen: Options) -> None:
+    """Read the headers, write the table."""
+    from mtpfix import api
+
+    rows = api.draft_tensors(chosen.source)
+    write(chosen.render(TensorList(rows, chosen.every), page_for(chosen.output)), chosen.output)
+    if not rows:
+        talk("No draft tensors are stored.")

@@ -1,0 +1,62 @@
+"""Arguments and options that commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import click
+
+from mtpfix.output import FORMATS
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _not_empty(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+    if any(not text for text in (value if isinstance(value, tuple) else (value,))):
+        raise click.BadParameter("an empty name; is a variable unset?")
+    return value
+
+
+source = click.argument("source", metavar="SOURCE", callback=_not_empty)
+sources = click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, callback=_not_empty)
+
+engines = click.option(
+    "--engine",
+    "engines",
+    metavar="SPEC",
+    multiple=True,
+    callback=_not_empty,
+    help="Only this engine: vllm, 'vllm>=0.24', 'sglang==0.5.23', 'vllm>=0.20,<0.26'. Repeatable. "
+    "Default: every modelled release of vLLM and SGLang, and TensorRT-LLM where it applies.",
+)
+
+scope = click.option(
+    "--scope",
+    type=click.Choice(["mtp", "all"]),
+    default="mtp",
+    show_default=True,
+    help="mtp: the draft, and what stops the target from loading; all: every module.",
+)
+
+output = click.option("-o", "--output", metavar="FILE", help="Write to a file; - is stdout. Nothing to write, no file.")
+
+exit_zero = click.option("-e", "--exit-zero", is_flag=True, help="Exit 0 even where errors are found.")
+
+
+def format_of(writer: str) -> Callable[[F], F]:
+    """`--format`, one of the formats that can write this (`check`, `tensors`, ...); the value is the writer."""
+    able = {form.name: getattr(form, writer) for form in FORMATS if getattr(form, writer) is not None}
+
+    def chosen(_ctx: click.Context, _param: click.Parameter, value: str) -> Callable[..., str]:
+        return cast(Callable[..., str], able[value])
+
+    return click.option(
+        "--format",
+        "render",
+        type=click.Choice(list(able)),
+        default=next(iter(able)),
+        show_default=True,
+        callback=chosen,
+        help="How to write the answer.",
+    )

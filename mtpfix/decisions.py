@@ -1,0 +1,429 @@
+"""The waist: stored modules × declarations × engine profiles -> one table of decisions.
+
+Everything above reads only what is made here. A *judge* is one engine profile on one part of the model; it holds
+what that engine asks for each stored module, so that judging another version of a config (the solver does that)
+costs only the matching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal
+
+from mtpfix import releases
+from mtpfix.engines.base import Engine, Matcher, MatchQuery, Method
+from mtpfix.engines.sources import CONFIG, Fragment, fragment_for
+from mtpfix.families import identify
+from mtpfix.families.base import (
+    LIST_LAYERS,
+    Ask,
+    Family,
+    Special,
+    View,
+    ask,
+    change_points,
+    class_mapper,
+    config_value,
+    is_draft,
+    view_for,
+    whole_number,
+)
+from mtpfix.families.conditions import holds_all
+from mtpfix.families.patterns import Key, key_of
+from mtpfix.model import Answer, Cause, Checkpoint, JsonFile, Mapper, Packed, Part, StoredModule
+from mtpfix.storage.modules import stored_modules
+
+Known = Literal["known", "unsupported", "unknown"]
+UNQUANTIZED = Method("unquantized")
+_NO_CONFIG = Answer("plain", Cause(rule="the checkpoint has no quantization config"))
+_UNNAMED = Answer("unknown", Cause(rule="the family file names no such module"))
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A stored module (or a row of experts stored alike), its lookup key, and whether it is the draft's."""
+
+    stored: StoredModule
+    key: Key
+    draft: bool
+
+    @property
+    def name(self) -> str:
+        return self.stored.name
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A range of releases of one engine that behave alike here."""
+
+    engine: str
+    releases: tuple[str, ...]
+    latest: bool
+
+    @property
+    def first(self) -> str:
+        return self.releases[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One question: a unit, what the engine asks for it, and what the model class may decide by itself."""
+
+    unit: Unit
+    ask: Ask | None
+    specials: tuple[Special, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """One engine profile on one part.
+
+    known    `unsupported`: this release knows the family or the format not; `unknown`: mtpfix has no facts
+    mappers  in the order in which the engine applies them to the config object this part uses
+    """
+
+    engine: Engine
+    profile: Profile
+    part: Part
+    method: Method
+    view: View | None
+    known: Known
+    reason: str
+    rows: tuple[Row, ...] = ()
+    mappers: tuple[Mapper, ...] = ()
+    packed: Packed = field(default_factory=dict)
+
+    def answers(self, world: World, value: Mapping[str, Any]) -> tuple[Answer, ...]:
+        """The decisions under a quantization config, one for each row."""
+        if self.view is None:
+            return ()
+        if self.view.quant == "none":
+            return tuple(_built_plain(row) for row in self.rows)
+        matcher = self.engine.matcher(self.query(world, value))
+        decided: dict[int, Answer | None] = {}
+
+        def special(row: Row) -> Answer | None:
+            for fact in row.specials:
+                if id(fact) not in decided:
+                    holds = holds_all(fact.when, value, world.config, world.layers)
+                    decided[id(fact)] = Answer(fact.decision, Cause(rule=fact.why)) if holds else None
+                if decided[id(fact)]:
+                    return decided[id(fact)]
+            return None
+
+        return tuple(special(row) or _listed(matcher, row) for row in self.rows)
+
+    def query(self, world: World, value: Mapping[str, Any]) -> MatchQuery:
+        options = {"model_type": world.model_type, "num_hidden_layers": str(world.layers)}
+        return MatchQuery(
+            release=self.profile.first,
+            method=self.method.name,
+            config=value,
+            mappers=self.mappers,
+            packed=self.packed,
+            dtypes=world.dtypes if self.method.name in _READS_HEADERS else None,
+            options={**options, **(self.view.options if self.view else {})},
+        )
+
+
+_READS_HEADERS = frozenset({"gptq", "awq"})
+
+
+def _built_plain(row: Row) -> Answer:
+    if row.ask is not None and row.ask.layer == "absent":
+        return Answer("absent", Cause(rule=row.ask.why or "the engine builds no such module"))
+    return Answer("plain", Cause(rule="the model class builds this part without quantization"))
+
+
+def _listed(matcher: Matcher, row: Row) -> Answer:
+    asked = row.ask
+    if asked is None:
+        return _UNNAMED
+    layer = LIST_LAYERS.get(asked.layer)
+    if layer is not None:
+        return matcher.decide(asked.runtime, layer, asked.projections)
+    if asked.layer == "absent":
+        return Answer("absent", Cause(rule=asked.why or "the engine builds no such module"))
+    return Answer("plain", Cause(rule=asked.why or "the model class builds it without asking the quantization config"))
+
+
+@dataclass(frozen=True)
+class World:
+    """What does not change while configs are judged: modules, family, N, the JSON files as they are.
+
+    layers  N, the number of the target's decoder layers
+    """
+
+    checkpoint: Checkpoint
+    family: Family | None
+    family_reason: str
+    layers: int
+    units: tuple[Unit, ...]
+
+    @property
+    def files(self) -> Mapping[str, JsonFile]:
+        return self.checkpoint.files
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        value: Mapping[str, Any] = self.files[CONFIG].value
+        return value
+
+    @property
+    def model_type(self) -> str:
+        return str(self.config.get("model_type", ""))
+
+    @cached_property
+    def architectures(self) -> tuple[str, ...]:
+        named = self.config.get("architectures")
+        return tuple(name for name in named if isinstance(name, str)) if isinstance(named, (list, tuple)) else ()
+
+    @cached_property
+    def dtypes(self) -> Mapping[str, str]:
+        """Tensor name -> dtype of everything that engines open, for the methods that read headers."""
+        modules = self.checkpoint.modules.values()
+        return {f"{raw.name}.{cell.suffix}": cell.dtype for raw in modules if raw.listed for cell in raw.cells}
+
+    @cached_property
+    def declared(self) -> int | None:
+        """The draft layers that the config declares, or None where it declares none."""
+        if self.family is None or not self.family.count_keys:
+            return None
+        return whole_number(config_value(self.config, self.family.count_keys))
+
+    def in_draft(self, name: str) -> bool:
+        """Whether a module name is the draft's."""
+        return self.family is not None and is_draft(self.family, key_of(name), self.layers)
+
+    @cached_property
+    def _schemes(self) -> Mapping[str, str]:
+        return {unit.name: unit.stored.scheme.name for unit in self.units}
+
+    def scheme_of(self, name: str) -> str:
+        """The stored scheme of a module by name; "other" for norms and the like."""
+        head, _, rest = name.partition(".experts.")
+        return self._schemes.get(name) or self._expert_schemes.get((head, rest.partition(".")[2]), "other")
+
+    @cached_property
+    def _expert_schemes(self) -> Mapping[tuple[str, str], str]:
+        found: dict[tuple[str, str], str] = {}
+        for unit in self.units:
+            if unit.stored.experts:
+                head, _, rest = unit.name.partition(".experts.")
+                found[head, rest.partition(".")[2]] = unit.stored.scheme.name
+        return found
+
+    @property
+    def count_pointers(self) -> tuple[str, ...]:
+        """Where config.json counts draft layers."""
+        keys = self.family.count_keys if self.family else ()
+        return tuple(pointer for pointer in pointers_of(self.config, keys))
+
+    @cached_property
+    def stored_layers(self) -> int:
+        """How many draft layers the headers hold."""
+        return len({_layer_of(unit.name) for unit in self.by_part["draft"]} - {None})
+
+    @property
+    def checkpoint_lists_missing_draft(self) -> bool:
+        """Whether the index names draft tensors in files that are missing: then the index is at fault."""
+        index = self.checkpoint.index
+        if index is None or self.family is None:
+            return False
+        return any(is_draft(self.family, key_of(name), self.layers) for name in index.ghosts)
+
+    @cached_property
+    def draft_is_loadable(self) -> bool:
+        """Whether draft tensors are stored in files that engines open, as many layers as are declared."""
+        if self.family is not None and self.family.separate:
+            return True
+        listed = [unit for unit in self.by_part["draft"] if unit.stored.raw.listed]
+        layers = {_layer_of(unit.name) for unit in listed} - {None}
+        return bool(listed) and len(layers) >= (self.declared or 0)
+
+    def misexported(self, unit: Unit) -> bool:
+        """Whether a module is stored in a form that no list can describe."""
+        scheme = unit.stored.scheme
+        if scheme.kind == "odd" or scheme.extra:
+            return True
+        if self.family is None or scheme.kind != "quantized":
+            return False
+        return self.family.full_precision.find(unit.key, self.layers) is not None
+
+    @cached_property
+    def by_part(self) -> Mapping[Part, tuple[Unit, ...]]:
+        """The units of each part."""
+        return {
+            "target": tuple(unit for unit in self.units if not unit.draft),
+            "draft": tuple(unit for unit in self.units if unit.draft),
+        }
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts that the checkpoint stores or declares."""
+        if self.family is not None and self.family.separate:
+            return ("draft",)
+        return ("target", "draft") if self.by_part["draft"] or self.declared else ("target",)
+
+
+def world_of(checkpoint: Checkpoint) -> World:
+    """The world of a checkpoint; an unknown family leaves every module to the target."""
+    config = checkpoint.files[CONFIG].value
+    family, reason = identify(config)
+    layers = whole_number(config_value(config, (family.layers_key,))) if family else None
+    if family is not None and layers is None:
+        family, reason = None, f"config.json does not say {family.layers_key}"
+    count = layers or 0
+    units = []
+    for stored in stored_modules(checkpoint):
+        if stored.scheme.kind != "other":
+            key = key_of(stored.name)
+            units.append(Unit(stored, key, family is not None and is_draft(family, key, count)))
+    return World(checkpoint, family, reason, count, tuple(units))
+
+
+def _layer_of(name: str) -> str | None:
+    """The path to the first number of a name (`mtp.layers.0`), or None where it has none."""
+    steps = name.split(".")
+    place = next((at for at, step in enumerate(steps) if step.isdecimal()), None)
+    return None if place is None else ".".join(steps[: place + 1])
+
+
+def pointers_of(config: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:
+    """JSON pointers of the places where a text config or the top level holds one of the keys."""
+    for prefix, part in (("", config), ("/text_config", config.get("text_config"))):
+        if isinstance(part, Mapping):
+            yield from (f"{prefix}/{key}" for key in keys if part.get(key) is not None)
+
+
+def judges(world: World, engines: Iterable[Engine], *, fragment: Fragment | None = None) -> tuple[Judge, ...]:
+    """Every engine profile on every part. `fragment`: judge this config instead of the one the engine would read."""
+    found: list[Judge] = []
+    for engine in engines:
+        found.extend(_engine_judges(world, engine, fragment))
+    return tuple(found)
+
+
+def _engine_judges(world: World, engine: Engine, fragment: Fragment | None) -> list[Judge]:
+    names = releases.modelled(engine.name)
+    methods = {name: _method(world, engine, name, fragment) for name in names}
+    points = {names[0], *_family_points(world, engine.name)}
+    points.update(new for old, new in pairwise(names) if methods[old] != methods[new])
+    for method in {found.name for found in methods.values() if found.name}:
+        points.update(engine.change_points(method))
+    rows = _RowCache(world)
+    return [
+        _judge(world, engine, Profile(engine.name, group, group[-1] == names[-1]), part, methods[group[0]], rows)
+        for group in releases.groups(engine.name, points)
+        for part in world.parts
+    ]
+
+
+def _family_points(world: World, engine: str) -> tuple[str, ...]:
+    return change_points(world.family, engine) if world.family else ()
+
+
+def _method(world: World, engine: Engine, release: str, fragment: Fragment | None) -> Method:
+    chosen = fragment or fragment_for(engine.name, release, world.files)
+    return engine.method(chosen.value, release, model_type=world.model_type) if chosen else UNQUANTIZED
+
+
+def _judge(world: World, engine: Engine, profile: Profile, part: Part, method: Method, cache: _RowCache) -> Judge:
+    if world.family is None:
+        return Judge(engine, profile, part, method, None, "unknown", world.family_reason)
+    view = view_for(world.family, engine.name, part, profile.first, world.architectures)
+    if view is None:
+        return Judge(engine, profile, part, method, None, *_no_view(world.family, engine.name, part))
+    if not method.name and not method.error:
+        return Judge(engine, profile, part, method, None, "unsupported", "this release does not know the format")
+    rows = cache.rows(view, profile.first, method.name)
+    mappers, packed = _config_object(world, view, profile.first, method.name)
+    return Judge(engine, profile, part, method, view, "known", "", rows, mappers, packed)
+
+
+def _no_view(family: Family, engine: str, part: Part) -> tuple[Known, str]:
+    if any(view.engine == engine and view.part == part for view in family.views):
+        return "unsupported", f"this release does not know {family.title}"
+    if engine == "transformers" and part == "draft":
+        return "unsupported", "transformers builds no draft"
+    return "unknown", f"no facts about {family.title} in {engine}"
+
+
+def _config_object(world: World, view: View, release: str, method: str) -> tuple[tuple[Mapper, ...], Packed]:
+    """The mappers and the packed mapping of the config object that a part uses.
+
+    A shared object is the target's: mapped by the target's class, then by the draft's, whose packed mapping replaces
+    the target's where it has one (vllm-0.33.0 model_executor/model_loader/utils.py:367-387).
+    """
+    chain = [view]
+    if view.quant == "shared" and world.family is not None:
+        target = view_for(world.family, view.engine, "target", release, world.architectures)
+        chain = [target, view] if target else chain
+    found = (class_mapper(link, world.layers, method) for link in chain)
+    mappers = tuple(mapper for mapper in found if mapper is not None)
+    packed: Packed = next((link.packed for link in reversed(chain) if link.packed is not None), {})
+    return mappers, packed
+
+
+class _RowCache:
+    """Rows by view and release range: the same for neighbouring releases in which the view does not change."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rows: dict[tuple[int, str, int], tuple[Row, ...]] = {}
+
+    def rows(self, view: View, release: str, method: str) -> tuple[Row, ...]:
+        stage = sum(releases.at_least(release, point) for point in view.points)
+        at = (id(view), method, stage)
+        if at not in self._rows:
+            self._rows[at] = tuple(self._build(view, release, method))
+        return self._rows[at]
+
+    def _build(self, view: View, release: str, method: str) -> Iterable[Row]:
+        world = self._world
+        facts = [fact for fact in view.specials if releases.holds(release, fact.span)]
+        facts = [fact for fact in facts if not fact.methods or method in fact.methods]
+        for unit in world.units:
+            own = unit.draft == (view.part == "draft")
+            asked = ask(view, unit.key, world.layers, release, method)
+            if own or (asked is not None and view.part == "draft"):
+                specials = tuple(fact for fact in facts if fact.modules.find(unit.key, world.layers) is not None)
+                yield Row(unit, asked, specials)
+
+
+Decided = tuple[tuple[Row, Answer], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What one judge decides about every module it asks for, and the config it read."""
+
+    judge: Judge
+    fragment: Fragment | None
+    decided: Decided
+
+
+def tables(world: World, all_judges: Sequence[Judge], files: Mapping[str, JsonFile] | None = None) -> tuple[Table, ...]:
+    """The decisions of every judge under the checkpoint's files, or under another version of them."""
+    current = world.files if files is None else files
+    return tuple(_table(world, judge, current) for judge in all_judges)
+
+
+def _table(world: World, judge: Judge, files: Mapping[str, JsonFile]) -> Table:
+    fragment = fragment_for(judge.engine.name, judge.profile.first, files)
+    if judge.view is None:
+        return Table(judge, fragment, ())
+    if judge.method.error:
+        refused = Answer("error", Cause(rule=judge.method.error), error=judge.method.error)
+        return Table(judge, fragment, tuple((row, refused) for row in judge.rows))
+    if fragment is None:
+        return Table(judge, None, tuple((row, _NO_CONFIG) for row in judge.rows))
+    return Table(judge, fragment, tuple(zip(judge.rows, judge.answers(world, fragment.value), strict=True)))
+
+
+def select(units: Iterable[Unit], wanted: Callable[[Unit], bool]) -> tuple[Unit, ...]:
+    """The units that a test accepts."""
+    return tuple(unit for unit in units if wanted(unit))

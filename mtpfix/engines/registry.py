@@ -1,0 +1,12 @@
+"""The engines: one package or file and one line here each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mtpfix.engines import sglang, tensorrt_llm, transformers, vllm
+from mtpfix.engines.base import Engine
+
+ENGINES: Mapping[str, Engine] = {
+    engine.name: engine for engine in (vllm.ENGINE, sglang.ENGINE, tensorrt_llm.ENGINE, transformers.ENGINE)
+}

@@ -1,0 +1,61 @@
+"""SGLang 0.5.9 to 0.5.23."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mtpfix.engines.base import Matcher, MatchQuery, Method
+from mtpfix.engines.listing import Remembered, Rule, built
+from mtpfix.engines.releases import modelled
+from mtpfix.engines.sglang import auto_round, compressed_tensors, fp8, gptq_awq, modelopt, others, quark, switches
+from mtpfix.engines.sglang.methods import PLAIN_AWQ, PLAIN_GPTQ, detect
+from mtpfix.model import Answer, Cause
+
+_BUILDERS: Mapping[str, Callable[[MatchQuery], Rule]] = {
+    "modelopt_fp8": modelopt.fp8,
+    "modelopt_fp4": modelopt.fp4,
+    "modelopt_mixed": modelopt.mixed,
+    "fp8": fp8.fp8,
+    "mxfp8": fp8.mxfp8,
+    "blockwise_int8": fp8.blockwise_int8,
+    "w4afp8": fp8.w4afp8,
+    "w8a8_fp8": fp8.w8a8_fp8,
+    "mxfp4": fp8.mxfp4,
+    "compressed-tensors": compressed_tensors.compressed_tensors,
+    "w8a8_int8": compressed_tensors.w8a8_int8,
+    "gptq": gptq_awq.gptq,
+    PLAIN_GPTQ: gptq_awq.plain_gptq,
+    "awq": gptq_awq.awq,
+    PLAIN_AWQ: gptq_awq.plain_awq,
+    "auto-round": auto_round.auto_round,
+    "quark": quark.quark,
+    "bitsandbytes": others.bitsandbytes,
+    "modelslim": others.modelslim,
+}
+
+
+class SGLang:
+    """The engine, all its modelled releases."""
+
+    name = "sglang"
+    releases = modelled("sglang")
+
+    def method(self, config: Mapping[str, Any], release: str, model_type: str = "") -> Method:
+        """The method this release sees in a config fragment."""
+        return detect(config, release, model_type)
+
+    def matcher(self, query: MatchQuery) -> Matcher:
+        """A matcher for one release; `unknown` throughout for a method that is not modelled."""
+        builder = _BUILDERS.get(query.method)
+        if builder is None:
+            answer = Answer("unknown", Cause(f"SGLang's {query.method or 'unnamed method'} is not modelled"))
+            return Remembered(lambda *_: answer)
+        return built(lambda: builder(query))
+
+    def change_points(self, method: str, model_type: str = "") -> tuple[str, ...]:
+        """Releases at which matching for this method changed; with a model type, only what concerns that type."""
+        return switches.change_points(method, model_type)
+
+
+ENGINE = SGLang()

@@ -1,0 +1,202 @@
+"""FP8 in SGLang (block, per-tensor, MXFP8), the FP4 experts and hybrids built on it, and the classes without a list."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from mtpfix.engines.base import MatchQuery
+from mtpfix.engines.listing import Entry, Rule, plain, quantized, read_list, unique
+from mtpfix.engines.sglang.exclusions import Exclusions
+from mtpfix.engines.sglang.names import mapped, with_unwrapped
+from mtpfix.engines.sglang.skip import Skips
+from mtpfix.engines.sglang.switches import on
+from mtpfix.model import Answer, Layer
+
+_UNLISTED = "no entry of the list skips it"
+_NEVER = "the method leaves this kind of layer alone"
+_NO_LIST = "the method reads no list"
+_KEYS = ("ignored_layers", "modules_to_not_convert")
+_ACTIVATIONS = ("static", "dynamic")
+_ROUTED_EXPERT = re.compile(r"\.experts\.\d+\.(?:w[123]|down_proj|up_proj|gate_proj)\.weight$")
+_PACKED_DTYPES = ("U8", "I8", "F4")
+_OWN_EXPERTS = (("model.decoder.*", "hybrid-nvfp4"), ("stages.*", "hybrid-stages"))
+
+
+def needed(config: Mapping[str, Any], name: str) -> Any:
+    """A key's value. Raises ValueError where the config lacks it."""
+    if name not in config:
+        raise ValueError(f"the config has no {name}")
+    return config[name]
+
+
+def _found(config: Mapping[str, Any]) -> tuple[Entry, ...]:
+    name = next((name for name in _KEYS if name in config), _KEYS[0])
+    return read_list(config.get(name) or None, f"/{name}")
+
+
+def _both_spellings(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    bare = [replace(entry, text=entry.text.removeprefix("model.")) for entry in entries]
+    return tuple(copy for entry in bare for copy in (entry, replace(entry, text="model." + entry.text)))
+
+
+def _ignored(config: Mapping[str, Any], query: MatchQuery) -> tuple[Entry, ...]:
+    entries = _found(config)
+    if on("fp8-both-spellings", query.release):
+        entries = _both_spellings(entries)
+    elif "mistral3" in str(config.get("model_type", "")):
+        entries = tuple(replace(entry, text=entry.text.replace("model.", "")) for entry in entries)
+    if query.mappers and on("fp8-mapper", query.release):
+        entries = unique(mapped(entries, query.mappers))
+    return entries
+
+
+def _check(config: Mapping[str, Any], method: str) -> None:
+    """Fp8Config's own checks. Raises ValueError, or TypeError for a block size without a length."""
+    activation, block = needed(config, "activation_scheme"), config.get("weight_block_size")
+    if activation not in _ACTIVATIONS:
+        raise ValueError(f"unsupported activation scheme {activation}")
+    if "mxfp8" in method or block is None:
+        return
+    if "fp8" not in method or len(block) != 2 or activation != "dynamic":
+        raise ValueError(f"block-wise FP8 needs two block sizes and dynamic activations, not {block}, {activation}")
+
+
+def fp8(query: MatchQuery) -> Rule:
+    """Fp8Config: `ignored_layers`, else `modules_to_not_convert`; experts follow the list from 0.5.10."""
+    config, method = query.config, needed(query.config, "quant_method")
+    _check(config, method)
+    scheme = "mxfp8" if "mxfp8" in method else "fp8-block" if config.get("weight_block_size") is not None else "fp8"
+    skips = Skips(_ignored(config, query), query.packed if on("fp8-packed", query.release) else {}, query.release)
+    if query.options.get("model_type", "").startswith("deepseek_v4"):
+        return _deepseek_v4(query, skips)
+    return _uniform(skips, scheme, "dsv4-fp4" if _declared_fp4(query) else scheme, query.release)
+
+
+def mxfp8(query: MatchQuery) -> Rule:
+    """Fp8Config for MXFP8. A ModelOpt config is translated first; stars of its list are then literal.
+
+    From hf_quant_config.json alone no list is read at all (sglang 0.5.23 srt/model_loader/weight_utils.py:316).
+    """
+    config = query.config
+    if "quantization" in config:
+        return _uniform(Skips((), {}, query.release), "mxfp8", "mxfp8", query.release)
+    if config.get("quant_method", "modelopt") != "modelopt":
+        return fp8(query)
+    name = "exclude_modules" if "exclude_modules" in config else "ignore"
+    translated = {**config, "quant_method": "mxfp8", "activation_scheme": "dynamic", "weight_block_size": None}
+    if config.get(name) is None or _KEYS[0] in config:
+        return fp8(replace(query, config=translated))
+    entries = _both_spellings(read_list(config[name] or None, f"/{name}"))
+    entries = unique(mapped(entries, query.mappers)) if query.mappers else entries
+    return _uniform(Skips(entries, query.packed, query.release), "mxfp8", "mxfp8", query.release)
+
+
+def _uniform(skips: Skips, scheme: str, experts: str, release: str) -> Rule:
+    listed = ("linear", "moe") if on("fp8-experts", release) else ("linear",)
+
+    def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        found = skips.first(runtime) if layer in listed else None
+        if found:
+            return plain(found)
+        if layer == "linear":
+            return quantized(scheme, _UNLISTED)
+        if layer == "moe":
+            return quantized(experts, _UNLISTED if layer in listed else _NO_LIST)
+        return plain(_NEVER)
+
+    return answer
+
+
+def _declared_fp4(query: MatchQuery) -> bool:
+    """Whether the config says that routed experts are MXFP4."""
+    config, model = query.config, query.options.get("model_type", "")
+    if on("fp4-experts-declared", query.release) and config.get("routed_experts_quant_method") == "mxfp4":
+        return True
+    mimo = model.startswith("mimo_v2") and on("mimo-store-dtype", query.release)
+    return mimo and str(config.get("store_dtype") or "").lower() == "mxfp4"
+
+
+def _stored_fp4(query: MatchQuery) -> bool:
+    """DeepSeek-V4: whether the first routed expert's weight is stored packed; unknown counts as packed."""
+    if not on("fp4-experts", query.release):
+        return False
+    dtypes = query.dtypes or {}
+    first = next((dtype for name, dtype in dtypes.items() if _ROUTED_EXPERT.search(name)), "")
+    return first in _PACKED_DTYPES or first != "F8_E4M3"
+
+
+def _hybrid(query: MatchQuery) -> Exclusions | None:
+    """What is excluded from NVFP4 experts; None where the checkpoint has none or the release knows none."""
+    config = query.config
+    algos = [str(config.get(name, "")).upper() for name in ("quant_algo", "moe_quant_algo")]
+    if not on("hybrid-nvfp4", query.release) or algos != ["MIXED_PRECISION", "NVFP4"]:
+        return None
+    if config.get("group_size") is None:
+        return None
+    entries = read_list(config.get("ignore") or None, "/ignore")
+    own = tuple(Entry(text, "", text) for text, since in _OWN_EXPERTS if on(since, query.release))
+    entries += own
+    if query.mappers:
+        entries = unique(with_unwrapped(mapped(entries, query.mappers)))
+    return Exclusions(entries)
+
+
+def _deepseek_v4(query: MatchQuery, skips: Skips) -> Rule:
+    """DeepSeek-V4: FP8 linears; experts NVFP4 (hybrid checkpoints), MXFP4 or FP8."""
+    declared = query.config.get("routed_experts_quant_method") if on("fp4-experts-declared", query.release) else None
+    fp4 = declared == "mxfp4" if declared is not None else _stored_fp4(query)
+    fallback = _uniform(skips, "dsv4-fp8", "dsv4-fp4" if fp4 else "dsv4-fp8", query.release)
+    hybrid = _hybrid(query)
+    if hybrid is None:
+        return fallback
+
+    def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        if layer != "moe":
+            return fallback(runtime, layer, projections)
+        found = hybrid.first(runtime)
+        if found is None:
+            return quantized("nvfp4", "moe_quant_algo")
+        return quantized("dsv4-fp4", found) if fp4 else fallback(runtime, layer, projections)
+
+    return answer
+
+
+def blockwise_int8(query: MatchQuery) -> Rule:
+    """BlockInt8Config: `ignored_layers` for linears, experts always. (sglang 0.5.9 blockwise_int8.py:102)"""
+    entries = read_list(query.config.get("ignored_layers") or None, "/ignored_layers")
+    return _linears_only(Skips(entries, {}, query.release), "blockwise_int8")
+
+
+def w4afp8(query: MatchQuery) -> Rule:
+    """W4AFp8Config: no list; linears are block FP8, experts W4A8. (sglang 0.5.9 layers/quantization/w4afp8.py:35)"""
+    return _linears_only(Skips((), {}, query.release), "fp8-block", "w4afp8")
+
+
+def w8a8_fp8(query: MatchQuery) -> Rule:
+    """W8A8Fp8Config: no list. (sglang 0.5.9 srt/layers/quantization/w8a8_fp8.py:39)"""
+    return _linears_only(Skips((), {}, query.release), "w8a8_fp8")
+
+
+def mxfp4(query: MatchQuery) -> Rule:
+    """Mxfp4Config: no list; experts always MXFP4, linears never. (sglang 0.5.9 srt/layers/quantization/mxfp4.py:210)"""
+    needed(query.config, "quant_method")
+
+    def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        return quantized("mxfp4", _NO_LIST) if layer == "moe" else plain(_NEVER)
+
+    return answer
+
+
+def _linears_only(skips: Skips, scheme: str, experts: str = "") -> Rule:
+    def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        if layer == "moe":
+            return quantized(experts or scheme, _NO_LIST)
+        if layer != "linear":
+            return plain(_NEVER)
+        found = skips.first(runtime)
+        return plain(found) if found else quantized(scheme, _UNLISTED)
+
+    return answer

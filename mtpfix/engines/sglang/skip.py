@@ -1,0 +1,68 @@
+"""`is_layer_skipped`: the test of a list that SGLang's ModelOpt and FP8 classes share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mtpfix.engines.listing import Entry, Runs, Within, firsts
+from mtpfix.engines.sglang.switches import on
+from mtpfix.model import Packed
+
+_KNOWN_SHARDS: Packed = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+
+
+class Skips:
+    """One list under one release and packed mapping."""
+
+    __slots__ = ("_adds", "_entries", "_exact", "_experts", "_known", "_packed", "_strips", "_table")
+
+    def __init__(self, entries: tuple[Entry, ...], packed: Packed, release: str) -> None:
+        self._entries = entries
+        self._packed = packed
+        self._known = _KNOWN_SHARDS if on("skip-known-shards", release) else {}
+        self._strips = on("skip-strips-dots", release)
+        self._adds = on("skip-experts-add", release)
+        self._exact = firsts(entries)
+        texts = [entry.text.rstrip(".") if self._strips else entry.text for entry in entries]
+        self._table = (Runs if on("skip-components", release) else Within)(texts)
+        self._experts = "\n".join(entry.text for entry in entries if "experts" in entry.text)
+
+    def first(self, prefix: str) -> Entry | None:
+        """The entry that skips a layer, or None. Raises ValueError where the shards of a fused layer disagree."""
+        if not self._entries:
+            return None
+        leaf = prefix.rpartition(".")[2]
+        shards = self._packed.get(leaf)
+        if shards is None:
+            shards = self._known.get(leaf)
+        if shards is not None:
+            return self._agreed(prefix, [prefix.replace(leaf, shard) for shard in shards])
+        found = self._met(prefix)
+        if "gate_up_proj" in prefix:
+            return found or self._both(prefix)
+        return self._of_experts(prefix, found) if "experts" in prefix else found
+
+    def _met(self, name: str) -> Entry | None:
+        index = self._table.first(name.rstrip(".") if self._strips else name)
+        return None if index is None else self._entries[index]
+
+    def _agreed(self, prefix: str, names: list[str]) -> Entry | None:
+        if not names:
+            raise AssertionError("a fused layer without shards")
+        found = self._met(names[0])
+        for name in names[1:]:
+            if (self._met(name) is None) != (found is None):
+                raise ValueError(f"some but not all shards of {prefix} are listed")
+        return found
+
+    def _both(self, prefix: str) -> Entry | None:
+        halves = [self._exact.get(prefix.replace("gate_up_proj", half)) for half in ("gate_proj", "up_proj")]
+        return self._entries[halves[0]] if halves[0] is not None and halves[1] is not None else None
+
+    def _of_experts(self, prefix: str, found: Entry | None) -> Entry | None:
+        if found and self._adds:
+            return found
+        return next(self._above(prefix), None) if prefix in self._experts else None
+
+    def _above(self, prefix: str) -> Iterator[Entry]:
+        return (entry for entry in self._entries if "experts" in entry.text and prefix in entry.text)

@@ -1,0 +1,106 @@
+"""Which file an engine takes a quantization config from.
+
+vLLM    config.json `quantization_config`; where it is absent hf_quant_config.json takes its place, then
+        `text_config.quantization_config`, then `compression_config`
+        (vllm-0.33.0 transformers_utils/config.py:954-962, model_executor/model_loader/weight_utils.py:240-250)
+SGLang  the same places, the sidecar last (sglang-0.5.23 srt/model_loader/checkpoint_quantization.py:53-78)
+both    MIXED_PRECISION without the keys its class needs is read from the sidecar instead
+        (vllm-0.33.0 weight_utils.py:275-282; sglang-0.5.23 srt/model_loader/weight_utils.py:285-298)
+TRT-LLM hf_quant_config.json first where it names an algorithm
+        (tensorrt-llm main _torch/model_config.py `from_pretrained`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mtpfix.model import JsonFile
+from mtpfix.releases import at_least
+
+CONFIG = "config.json"
+SIDECAR = "hf_quant_config.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A quantization config: the file, where in it, and what it says."""
+
+    file: str
+    pointer: str
+    value: Mapping[str, Any]
+
+
+def config_fragments(files: Mapping[str, JsonFile]) -> tuple[Fragment, ...]:
+    """The quantization configs inside config.json, in the engines' order."""
+    config = files[CONFIG].value if CONFIG in files else {}
+    text = config.get("text_config")
+    places = (
+        ("/quantization_config", config.get("quantization_config")),
+        ("/text_config/quantization_config", text.get("quantization_config") if isinstance(text, Mapping) else None),
+        ("/compression_config", config.get("compression_config")),
+    )
+    return tuple(Fragment(CONFIG, pointer, value) for pointer, value in places if isinstance(value, Mapping))
+
+
+def sidecar_fragment(files: Mapping[str, JsonFile]) -> Fragment | None:
+    """hf_quant_config.json as a quantization config, or None."""
+    found = files.get(SIDECAR)
+    return Fragment(SIDECAR, "", found.value) if found and isinstance(found.value, Mapping) else None
+
+
+def _vllm(files: Mapping[str, JsonFile], release: str) -> Fragment | None:
+    inside, beside = config_fragments(files), sidecar_fragment(files)
+    top = [fragment for fragment in inside if fragment.pointer == "/quantization_config"]
+    order = [*top, *([beside] if beside else []), *inside]
+    return _mixed_from_sidecar(order, beside, lambda value: "quantized_layers" in value, release, "0.17.0")
+
+
+def _sglang(files: Mapping[str, JsonFile], release: str) -> Fragment | None:
+    inside, beside = config_fragments(files), sidecar_fragment(files)
+
+    def complete(value: Mapping[str, Any]) -> bool:
+        return "quantized_layers" in value and ("kv_cache_quant_algo" in value or "kv_cache_scheme" in value)
+
+    return _mixed_from_sidecar([*inside, *([beside] if beside else [])], beside, complete, release, "0.5.15")
+
+
+def _mixed_from_sidecar(
+    order: list[Fragment],
+    beside: Fragment | None,
+    complete: Callable[[Mapping[str, Any]], bool],
+    release: str,
+    since: str,
+) -> Fragment | None:
+    chosen = order[0] if order else None
+    if chosen is None or beside is None or chosen.file == SIDECAR or not at_least(release, since):
+        return chosen
+    mixed = str(chosen.value.get("quant_algo", "")).upper() == "MIXED_PRECISION"
+    return beside if mixed and not complete(chosen.value) else chosen
+
+
+def _tensorrt_llm(files: Mapping[str, JsonFile], release: str) -> Fragment | None:
+    beside = sidecar_fragment(files)
+    if beside:
+        nested = beside.value.get("quantization")
+        if isinstance(nested, Mapping) and nested.get("quant_algo"):
+            return beside
+    return next(iter(config_fragments(files)), None)
+
+
+def _transformers(files: Mapping[str, JsonFile], release: str) -> Fragment | None:
+    return next(iter(config_fragments(files)), None)
+
+
+_CHOICE: Mapping[str, Callable[[Mapping[str, JsonFile], str], Fragment | None]] = {
+    "vllm": _vllm,
+    "sglang": _sglang,
+    "tensorrt-llm": _tensorrt_llm,
+    "transformers": _transformers,
+}
+
+
+def fragment_for(engine: str, release: str, files: Mapping[str, JsonFile]) -> Fragment | None:
+    """The quantization config that an engine release reads, or None where there is none."""
+    return _CHOICE[engine](files, release)

@@ -1,0 +1,108 @@
+"""Answers, and how a family of methods says that the engine raises."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from mtpfix.engines.regexes import TooCostly
+from mtpfix.engines.vllm.entries import Entry
+from mtpfix.model import Answer, Cause, Layer
+
+NOT_LISTED = "not listed; quantized by default"
+NOT_ASKED = "the method quantizes no such layer"
+
+
+class Refusal(Exception):
+    """The engine raises. `kind`: the exception's type; `entry`: what led to it."""
+
+    def __init__(self, kind: str, reason: str, entry: Entry | None = None) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+        self.entry = entry
+
+
+class Decider(Protocol):
+    """One quantization config of one method. May raise whatever the engine would raise."""
+
+    def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        """The answer for a runtime name."""
+
+
+def listed(entry: Entry, rule: str = "") -> Answer:
+    """Plain because of an entry."""
+    return Answer("plain", cause_of(entry, rule))
+
+
+def plain(rule: str) -> Answer:
+    """Plain by a rule."""
+    return Answer("plain", Cause(rule=rule))
+
+
+def quantized(scheme: str, rule: str = NOT_LISTED) -> Answer:
+    """Quantized by a rule."""
+    return Answer("quantized", Cause(rule=rule), scheme)
+
+
+def cause_of(entry: Entry, rule: str = "") -> Cause:
+    """The cause that points at an entry."""
+    return Cause(rule, entry.pointer, str(entry.text))
+
+
+def answer_for(problem: Exception) -> Answer:
+    """What an exception means as an answer: an error of the engine, or `unknown` where mtpfix refuses to try."""
+    if isinstance(problem, TooCostly):
+        rule = "a pattern of the config could take unbounded time, so it was not tried"
+        return Answer("unknown", Cause(rule=rule, entry=str(problem)))
+    if isinstance(problem, Refusal):
+        cause = cause_of(problem.entry, problem.reason) if problem.entry else Cause(rule=problem.reason)
+        return Answer("error", cause, error=problem.kind)
+    kind = "re.error" if isinstance(problem, re.error) else type(problem).__name__
+    return Answer("error", Cause(rule=str(problem)), error=kind)
+
+
+def required(config: Mapping[str, Any], *keys: str) -> Any:
+    """The value of the first key that exists; the engine raises where none does."""
+    for key in keys:
+        if key in config:
+            return config[key]
+    raise Refusal("ValueError", f"the config has no {' or '.join(keys)}")
+
+
+class SafeMatcher:
+    """A matcher that never raises and remembers what it answered."""
+
+    def __init__(self, build: Callable[[], Decider]) -> None:
+        self._known: dict[tuple[str, Layer, tuple[str, ...]], Answer] = {}
+        self._decider: Decider | None = None
+        self._broken = Answer("unknown", Cause())
+        try:
+            self._decider = build()
+        except Exception as problem:
+            self._broken = answer_for(problem)
+
+    def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...] = ()) -> Answer:
+        """The answer for a runtime name; see `mtpfix.engines.base.Matcher`."""
+        if self._decider is None:
+            return self._broken
+        question = (runtime, layer, projections)
+        found = self._known.get(question)
+        if found is None:
+            try:
+                found = self._decider.decide(runtime, layer, projections)
+            except Exception as problem:
+                found = answer_for(problem)
+            self._known[question] = found
+        return found
+
+
+class Constant:
+    """A decider with one answer for everything."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+
+    def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        return self._answer

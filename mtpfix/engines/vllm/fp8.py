@@ -1,0 +1,117 @@
+"""fp8 with `weight_block_size` or one scale a tensor, and DeepSeek-V4's own config on top of it.
+
+Read at vllm-0.33.0 Q/fp8.py:158 (the config), :177 (decision), vllm/models/deepseek_v41/quant_config.py (DeepSeek-V4).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mtpfix.engines.base import MatchQuery
+from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, listed, plain, quantized, required
+from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read
+from mtpfix.engines.vllm.matching import SkipList
+from mtpfix.engines.vllm.switches import on
+from mtpfix.model import Answer, Layer
+
+_LIST_KEYS = ("ignored_layers", "modules_to_not_convert")
+_EXPERTS = re.compile(r"(?:^|\.)layers\.(\d+)\.ffn\.experts$")
+
+
+class Fp8:
+    """An fp8 config: linears and experts are quantized unless the list names them."""
+
+    def __init__(self, query: MatchQuery, config: Mapping[str, Any] | None = None) -> None:
+        config = query.config if config is None else config
+        self._block = config.get("weight_block_size")
+        self._experts_as = config.get("store_dtype") if on("fp8-mxfp4-experts", query.release) else None
+        _check(config, self._block)
+        entries = mapped(_listed(config), in_force(query.mappers, query.release))
+        mode = query.options.get("match_mode", "exact") if on("match-mode", query.release) else "exact"
+        fused_name = on("fused-name", query.release)
+        self._skipped = SkipList(numbered(entries), query.packed, mode=mode, fused_name=fused_name)
+
+    def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        if layer not in ("linear", "moe"):
+            return plain(NOT_ASKED)
+        entry = self._skipped.find(runtime)
+        if entry is not None:
+            return listed(entry)
+        return quantized(self.scheme(runtime, layer))
+
+    def scheme(self, runtime: str, layer: Layer) -> str:
+        """What the engine allocates for a module that is not listed."""
+        if layer == "moe" and self._experts_as == "mxfp4":
+            return "mxfp4"
+        return "fp8" if self._block is None else "fp8-block"
+
+
+def _listed(config: Mapping[str, Any]) -> Sequence[Entry]:
+    key = next((key for key in _LIST_KEYS if config.get(key)), "")
+    return read(config[key], f"/{key}") if key else ()
+
+
+def _check(config: Mapping[str, Any], block: Any) -> None:
+    required(config, "quant_method")
+    activations = required(config, "activation_scheme")
+    if activations not in ("static", "dynamic"):
+        raise Refusal("ValueError", f"unsupported activation scheme {activations}")
+    if block is not None and len(block) != 2:
+        raise Refusal("ValueError", "weight_block_size has not two dimensions")
+    if block is not None and activations != "dynamic":
+        raise Refusal("ValueError", "block-wise weights need dynamic activations")
+
+
+class DeepseekV4(Fp8):
+    """DeepSeek-V4: fp8 linears; experts in the dtype of config.json (`expert_dtype`), or NVFP4 by `moe_quant_algo`."""
+
+    def __init__(self, query: MatchQuery) -> None:
+        release = query.release
+        quark = on("dsv4-quark", release) and query.config.get("quant_method") == "quark"
+        config = _from_quark(query.config) if quark else query.config
+        super().__init__(query, config)
+        expert_dtype = query.options.get("expert_dtype", "fp4") if on("dsv4-expert-dtype", release) else "fp4"
+        if expert_dtype not in ("fp4", "fp8"):
+            raise Refusal("ValueError", f"unsupported expert_dtype {expert_dtype}")
+        self._fp4 = expert_dtype == "fp4"
+        algo = (query.config.get("moe_quant_algo") or "").upper() if on("dsv4-nvfp4", release) else ""
+        self._nvfp4 = algo == "NVFP4"
+        ignored = query.config.get("ignore") if on("dsv4-ignored-experts", release) else None
+        texts = ignored if isinstance(ignored, list) else []
+        self._ignored = tuple(entry for entry in texts if isinstance(entry, str))
+        self._layers = int(query.options.get("num_hidden_layers") or 0)
+        self._mxfp8 = self._fp4 and self._block == [32, 32] and on("dsv4-mxfp8-linears", release)
+
+    def scheme(self, runtime: str, layer: Layer) -> str:
+        if layer == "moe" and self._fp4:
+            return "nvfp4" if self._nvfp4 and not self._is_ignored(runtime) else "dsv4-fp4"
+        if layer == "linear" and self._mxfp8:
+            return "mxfp8"
+        return "dsv4-fp8"
+
+    def _is_ignored(self, runtime: str) -> bool:
+        """Whether the exporter's `ignore` leaves these experts in the native FP4 format."""
+        found = _EXPERTS.search(runtime)
+        if not found or not self._ignored:
+            return False
+        number = int(found[1])
+        layer = f"mtp.{number - self._layers}" if number >= self._layers else f"layers.{number}"
+        return any(fnmatch.fnmatchcase(f"{layer}.ffn.experts", pattern) for pattern in self._ignored)
+
+
+def _from_quark(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A Quark MXFP4 export of DeepSeek-V4 as the fp8 config that the engine makes of it; the list keeps its places."""
+    return {
+        "quant_method": "fp8",
+        "activation_scheme": "dynamic",
+        "weight_block_size": [128, 128],
+        "ignored_layers": [name for name in config.get("exclude") or [] if isinstance(name, str)],
+    }
+
+
+def build(query: MatchQuery) -> Decider:
+    """The decider of an fp8 method."""
+    return DeepseekV4(query) if query.method == "deepseek_v4_fp8" else Fp8(query)

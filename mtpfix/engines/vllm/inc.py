@@ -1,0 +1,286 @@
+"""auto-round (vLLM's INC config): `extra_config` by module, else the blocks to quantize.
+
+Read at vllm-0.33.0 Q/inc/inc.py:322 (decision), Q/inc/config_parser.py:82-214 (bits of a module), and for releases
+before 0.24.0 at 0.23.0 Q/inc.py and 0.12.0 Q/auto_round.py:130.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from mtpfix.engines.base import MatchQuery
+from mtpfix.engines.regexes import Regex, compiled
+from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, quantized, required
+from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename
+from mtpfix.engines.vllm.matching import Suffixed, earliest
+from mtpfix.engines.vllm.switches import on
+from mtpfix.model import Answer, Cause, Layer, Mapper
+
+_REGEX_LETTERS = frozenset(r"*+?^$()[]{}|\\")
+_INT = ("auto_round:auto_gptq", "auto_round:auto_awq")
+_MX, _FP8 = "auto_round:llm_compressor", "auto_round:fp8"
+_BACKENDS = ("auto", "gptq", "gptq:marlin", "awq", "awq:marlin", "marlin")
+
+
+class Setting(NamedTuple):
+    """What a module gets, and the `extra_config` key that says so."""
+
+    bits: Any
+    group_size: Any
+    symmetric: Any
+    entry: Entry | None
+
+    @property
+    def values(self) -> tuple[Any, Any, Any]:
+        return self[:3]
+
+
+class Extra:
+    """`extra_config`: keys that equal a name, keys that are patterns, keys that end it."""
+
+    def __init__(self, config: Mapping[str, Any], mappers: Sequence[Mapper], default: Setting, release: str) -> None:
+        keys, values = _renamed(config, mappers)
+        self.values: Mapping[str, Any] = values
+        self.keys = keys
+        self._entries = {entry.name: entry for entry in keys}
+        self._patterns = [(entry, regex) for entry in keys if (regex := _regex(entry.name)) is not None]
+        self._endings = Suffixed(keys)
+        self._default = default
+        self._block_groups = on("inc-block-groups", release)
+
+    def __bool__(self) -> bool:
+        return bool(self.keys)
+
+    def entry(self, name: str) -> Entry | None:
+        """The key that equals the name."""
+        return self._entries.get(name)
+
+    def own(self, name: str) -> Setting | None:
+        """The setting of a key that equals the name."""
+        entry = self._entries.get(name)
+        return None if entry is None else self._read(entry, quantized=True)
+
+    def ending(self, name: str) -> Setting | None:
+        """The setting of the first key that ends the name after a dot."""
+        entry = self._endings.ending(name)
+        return None if entry is None else self._read(entry, quantized=True)
+
+    def configured(self, name: str) -> bool:
+        """Whether a key equals the name or, as a pattern, is found in it."""
+        return name in self._entries or self._pattern(name) is not None
+
+    def setting(self, name: str, *, quantized: bool) -> Setting:
+        """The setting of a name: equal key, pattern, default."""
+        entry = self._entries.get(name) or self._pattern(name)
+        return self._read(entry, quantized=quantized) if entry else self._without(quantized)
+
+    def below(self, name: str, *, quantized: bool) -> list[Setting]:
+        """The settings of all keys that start with the name."""
+        return [self.setting(e.name, quantized=quantized) for e in self.keys if e.name.startswith(name)]
+
+    def _pattern(self, name: str) -> Entry | None:
+        return next((entry for entry, regex in self._patterns if regex.search(name)), None)
+
+    def _without(self, quantized: bool) -> Setting:
+        return self._default if quantized else Setting(16, -1, True, None)
+
+    def _read(self, entry: Entry, *, quantized: bool) -> Setting:
+        bits, group_size, symmetric, _ = self._without(quantized)
+        recipe = self.values[entry.name]
+        size = recipe.get("group_size", group_size)
+        if self._block_groups:
+            size = normal_group_size(size)
+        return Setting(recipe.get("bits", bits), size, recipe.get("sym", symmetric), entry)
+
+
+def _renamed(config: Mapping[str, Any], mappers: Sequence[Mapper]) -> tuple[tuple[Entry, ...], dict[str, Any]]:
+    current = {entry.name: (entry, config[entry.text]) for entry in read(config, "/extra_config")}
+    for mapper in mappers:
+        pairs = ((rename(mapper, name), entry, recipe) for name, (entry, recipe) in current.items())
+        current = {name: (entry._replace(name=name), recipe) for name, entry, recipe in pairs if name is not None}
+    return numbered(entry for entry, _ in current.values()), {name: recipe for name, (_, recipe) in current.items()}
+
+
+def _regex(key: str) -> Regex | None:
+    """The key as a pattern, where it has a letter that only patterns have; an invalid one is passed over."""
+    if _REGEX_LETTERS.isdisjoint(key):
+        return None
+    try:
+        return compiled(key)
+    except re.error:
+        return None
+
+
+def normal_group_size(value: Any) -> Any:
+    """A group size as the engine keeps it from 0.29.0 on: a number or a pair. Raises for anything else."""
+    if isinstance(value, (list, tuple)) and len(value) == 2 and all(isinstance(item, int) for item in value):
+        return tuple(value)
+    if isinstance(value, int):
+        return value
+    raise Refusal("ValueError", f"unsupported group_size {value}")
+
+
+class AutoRound:
+    """An auto-round config."""
+
+    def __init__(self, query: MatchQuery) -> None:
+        config, release = query.config, query.release
+        self._release = release
+        self._packed = query.packed
+        self._layout = parse_layout(config, release)
+        mappers = in_force(query.mappers, release)
+        default = Setting(self._layout.bits, self._layout.group_size, self._layout.symmetric, None)
+        self._extra = Extra(config.get("extra_config") or {}, mappers, default, release)
+        self._blocks = _blocks(config, mappers)
+        self._caveat = "" if on("inc-plain-experts", release) else "linear-method-for-moe"
+
+    def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        early = self._early(runtime)
+        if early is not None:
+            return listed(early, self._caveat if layer == "moe" else "")
+        setting = self._setting(runtime, layer)
+        cause = cause_of(setting.entry) if setting.entry else self._rule(runtime, layer)
+        if setting.bits >= 16:
+            return Answer("plain", cause)
+        if layer == "embedding":
+            return plain(NOT_ASKED)
+        return Answer("quantized", cause, self._layout.scheme(setting))
+
+    def _early(self, name: str) -> Entry | None:
+        """The first key that equals the name, or the name below `model.`, and leaves it at 16 bits."""
+        if not name or not self._extra:
+            return None
+        keys = (self._extra.entry(key) for key in (name, f"model.{name}"))
+        return earliest(key for key in keys if key and self._extra.values[key.name].get("bits", 16) >= 16)
+
+    def _setting(self, name: str, layer: Layer) -> Setting:
+        exact = self._extra.own(name)
+        if exact is None and on("inc-suffix", self._release):
+            exact = self._extra.ending(name)
+        if exact is not None:
+            return exact
+        in_blocks = self._block(name) is not None if self._blocks else layer != "lm_head"
+        if self._extra:
+            if layer == "moe" and not on("routed-experts", self._release):
+                below = self._extra.below(name, quantized=in_blocks)
+                if below:
+                    return _one(below, f"the keys below {name} differ")
+            fused = self._fused(name, in_blocks)
+            if fused is not None:
+                return fused
+        return self._extra.setting(name, quantized=in_blocks)
+
+    def _fused(self, name: str, in_blocks: bool) -> Setting | None:
+        """The setting of a fused module, by every part of its name that the packed mapping knows."""
+        need_key = on("inc-configured-shards", self._release)
+        for fused, parts in self._packed.items():
+            if name.count(fused) == 1:
+                names = [name.replace(fused, part) for part in parts]
+                if need_key and not any(self._extra.configured(part) for part in names):
+                    continue
+                settings = [self._extra.setting(part, quantized=in_blocks) for part in names]
+                return _one(settings, f"the shards of {name} differ")
+        return None
+
+    def _block(self, name: str) -> Entry | None:
+        return earliest(entry for entry in self._blocks if name.startswith(entry.name))
+
+    def _rule(self, name: str, layer: Layer) -> Cause:
+        if self._blocks:
+            block = self._block(name)
+            return cause_of(block) if block else Cause("outside the blocks to quantize")
+        return Cause("lm_head is plain unless a key names it" if layer == "lm_head" else "no key; quantized by default")
+
+
+def _one(settings: Sequence[Setting], complaint: str) -> Setting:
+    if len({setting.values for setting in settings}) != 1:
+        witness = next((setting.entry for setting in settings if setting.entry), None)
+        raise Refusal("ValueError", complaint, witness)
+    return settings[0]
+
+
+def _blocks(config: Mapping[str, Any], mappers: Iterable[Mapper]) -> tuple[Entry, ...]:
+    key = next((key for key in ("block_name_to_quantize", "to_quant_block_names") if key in config), "")
+    value = config.get(key)
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        entries = tuple(Entry(name, name, f"/{key}", at) for at, name in enumerate(value.split(",")))
+    else:
+        entries = read(value, f"/{key}")
+    return numbered(mapped(entries, mappers))
+
+
+class Layout(NamedTuple):
+    """How the checkpoint packs its weights."""
+
+    bits: int
+    group_size: Any
+    symmetric: Any
+    packing: str
+    kind: str
+
+    def scheme(self, setting: Setting) -> str:
+        """What the engine allocates under a setting."""
+        if "mx_fp" in self.kind:
+            return f"mxfp{setting.bits}"
+        if self.kind == "fp":
+            return "fp8-block"
+        return f"{'awq' if 'awq' in self.packing else 'gptq'}{setting.bits}"
+
+
+def parse_layout(config: Mapping[str, Any], release: str) -> Layout:
+    """The packing of a config. Raises where the engine refuses it."""
+    later = on("inc-block-groups", release)
+    bits, size = required(config, "bits"), required(config, "group_size")
+    symmetric = config.get("sym", True) if later else required(config, "sym")
+    kind = config.get("data_type", "int")
+    if later:
+        kind = "fp" if kind == "fp8" else kind
+        size = normal_group_size(size)
+    packing = config.get("packing_format") or (_default_packing(kind) if later else _INT[0])
+    backend = next((config[key] for key in ("backend", "vllm_backend") if key in config), "auto")
+    layout = Layout(bits, size, symmetric, packing, kind)
+    _check_values(layout, backend, release)
+    if later:
+        _check_together(layout, backend)
+    return layout
+
+
+def _default_packing(kind: str) -> str:
+    return _MX if "mx_fp" in kind else {"fp": _FP8}.get(kind, _INT[0])
+
+
+def _check_values(layout: Layout, backend: Any, release: str) -> None:
+    mx, block = on("inc-mx", release), on("inc-block-groups", release)
+    bits = (2, 3, 4, 5, 6, 7, 8) if on("inc-odd-bits", release) else (2, 3, 4, 8)
+    formats = (*_INT, *((_MX,) if mx else ()), *((_FP8,) if block else ()))
+    kinds = ("int", "fp") if block else ("int",)
+    checks = (
+        ("bits", layout.bits in bits),
+        ("data_type", layout.kind in kinds or (mx and "mx_fp" in layout.kind)),
+        ("packing_format", layout.packing in formats),
+        ("backend", backend in _BACKENDS),
+    )
+    wrong = [name for name, fits in checks if not fits]
+    if wrong:
+        raise Refusal("ValueError", f"unsupported {', '.join(wrong)}")
+
+
+def _check_together(layout: Layout, backend: Any) -> None:
+    """From 0.29.0 the parts of a layout have to fit each other (0.29.0 Q/inc/inc.py:161-216)."""
+    if layout.kind == "int":
+        fits = isinstance(layout.group_size, int) and layout.packing in _INT
+    else:
+        blocks = isinstance(layout.group_size, tuple) and (layout.bits, layout.packing) == (8, _FP8)
+        groups = layout.group_size == 32 and layout.bits in (4, 8) and layout.packing == _MX
+        fits = bool({"fp": blocks, "mx_fp": groups}.get(layout.kind, True)) and layout.symmetric and backend == "auto"
+    if not fits:
+        raise Refusal("AssertionError", "bits, group_size, packing_format and data_type do not fit together")
+
+
+def build(query: MatchQuery) -> Decider:
+    """The decider of an auto-round config."""
+    return AutoRound(query)

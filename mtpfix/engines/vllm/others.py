@@ -1,0 +1,105 @@
+"""Methods with a small list test, or none: torchao, bitsandbytes, mxfp4.
+
+Read at vllm-0.33.0 Q/torchao.py:76-90, :168-250, Q/mxfp4.py:91 and vllm-0.27.1 Q/bitsandbytes.py:140-171.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mtpfix.engines.base import MatchQuery
+from mtpfix.engines.regexes import compiled
+from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, listed, plain, quantized
+from mtpfix.engines.vllm.entries import Entry, escaped, numbered, read
+from mtpfix.engines.vllm.matching import Exact, earliest
+from mtpfix.model import Answer, Cause, Layer
+
+
+class TorchAo:
+    """torchao: an entry skips every module whose name has it as a run of whole components. No mapper, no shards."""
+
+    def __init__(self, query: MatchQuery) -> None:
+        config = query.config
+        kinds = config.get("quant_type")
+        if kinds is None or len(kinds) != 1 or "default" not in kinds:
+            raise Refusal("AssertionError", "quant_type has not the one key default")
+        data = kinds["default"].get("_data", {})
+        named = data.get("module_fqn_to_config", {}) if isinstance(data, dict) else {}
+        self._named: Mapping[str, Any] = named if isinstance(named, dict) else {}
+        entries = [*read(config.get("modules_to_not_convert") or [], "/modules_to_not_convert")]
+        place = "/quant_type/default/_data/module_fqn_to_config"
+        entries += [Entry(k, k, f"{place}/{escaped(k)}", 0) for k, v in self._named.items() if v is None]
+        self._skipped = Exact(numbered(entries))
+        self._lengths = sorted({entry.name.count(".") + 1 for entry in entries})
+
+    def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        if layer != "linear":
+            return plain(NOT_ASKED)
+        entry = self._find(runtime)
+        if entry is not None:
+            return listed(entry)
+        if any(value is not None for value in self._named.values()):
+            return self._by_name(runtime)
+        return quantized("torchao")
+
+    def _find(self, name: str) -> Entry | None:
+        parts = name.split(".")
+        runs = (
+            ".".join(parts[start : start + length])
+            for length in self._lengths
+            for start in range(len(parts) - length + 1)
+        )
+        return earliest(self._skipped.find(run) for run in runs)
+
+    def _by_name(self, name: str) -> Answer:
+        """A map of configs by module: equal name, `re:` full match, `_default`; no hit is plain."""
+        patterns = (key for key in self._named if key.startswith("re:") and compiled(key[3:]).fullmatch(name))
+        key = name if name in self._named else next(patterns, "_default")
+        if self._named.get(key) is None:
+            return plain("no config for this module")
+        cause = Cause(pointer=f"/quant_type/default/_data/module_fqn_to_config/{escaped(key)}", entry=key)
+        return Answer("quantized", cause, "torchao")
+
+
+class BitsAndBytes:
+    """bitsandbytes: an entry skips linears that have it as a component or as leading path. No mapper, no shards."""
+
+    def __init__(self, query: MatchQuery) -> None:
+        if (query.config.get("bnb_4bit_quant_storage") or "uint8") != "uint8":
+            raise Refusal("ValueError", "unsupported bnb_4bit_quant_storage")
+        self._skipped = Exact(read(query.config.get("llm_int8_skip_modules") or [], "/llm_int8_skip_modules"))
+
+    def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        if layer == "moe":
+            return quantized("bitsandbytes", "experts are always quantized")
+        if layer != "linear":
+            return plain(NOT_ASKED)
+        parts = runtime.split(".")
+        heads = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
+        entry = earliest(self._skipped.find(name) for name in (*parts, *heads))
+        return quantized("bitsandbytes") if entry is None else listed(entry)
+
+
+class Mxfp4:
+    """mxfp4: no list is read; experts are quantized, linears never."""
+
+    def __init__(self, query: MatchQuery) -> None:
+        self._scheme = "mxfp4"
+
+    def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        if layer == "moe":
+            return quantized(self._scheme, "experts are always quantized; the method reads no list")
+        return plain("the method quantizes experts only")
+
+
+_CLASSES: Mapping[str, type[TorchAo] | type[BitsAndBytes] | type[Mxfp4]] = {
+    "torchao": TorchAo,
+    "bitsandbytes": BitsAndBytes,
+    "mxfp4": Mxfp4,
+}
+
+
+def build(query: MatchQuery) -> Decider:
+    """The decider of one of these methods."""
+    return _CLASSES[query.method](query)

@@ -1,0 +1,124 @@
+"""Quark: `exclude`, by equality or `re:`; what is left takes the config of its layer, or the global one.
+
+Read at vllm-0.33.0 Q/quark/utils.py:31 (exclusion), Q/quark/quark.py:133 (mapping), :219 (decision), :724 (layer configs).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase, translate
+from typing import Any
+
+from mtpfix.engines.base import MatchQuery
+from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, quantized
+from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename
+from mtpfix.engines.vllm.matching import Ancestors, Exact, Patterns, agreed, earliest, shards
+from mtpfix.engines.vllm.switches import on
+from mtpfix.model import Answer, Cause, Layer, Mapper, Packed
+
+
+class LayerConfigs:
+    """`layer_quant_config`: a pattern with a star is a glob; one without has to contain the name."""
+
+    def __init__(self, configs: Mapping[str, Any], entries: Sequence[Entry], packed: Packed) -> None:
+        self._configs = configs
+        self._packed = packed
+        self._globs = [(entry, re.compile(translate(entry.name))) for entry in entries if "*" in entry.name]
+        self._texts = [entry for entry in entries if "*" not in entry.name]
+
+    def find(self, name: str) -> Entry | None:
+        """The entry of a module; raises where the shards of a fused one take different configs."""
+        leaf = name.rsplit(".", 1)[-1]
+        if leaf not in self._packed:
+            return self._first(name)
+        found = [None if part == name else self._first(part) for part in shards(name, leaf, self._packed)]
+        configs = [None if entry is None else self._configs[entry.name] for entry in found]
+        if any(config != configs[0] for config in configs):
+            raise Refusal("ValueError", f"the shards of {name} have different configs", earliest(found))
+        return found[0] if found else None
+
+    def _first(self, name: str) -> Entry | None:
+        hits = [entry for entry, glob in self._globs if glob.match(name)]
+        return earliest([*hits, *(entry for entry in self._texts if name in entry.name)])
+
+
+class Quark:
+    """A Quark config."""
+
+    def __init__(self, query: MatchQuery) -> None:
+        config, release = query.config, query.release
+        _check_export(config)
+        mappers = in_force(query.mappers, release)
+        _map_all_lists(config, mappers, release)
+        excluded = read(config["exclude"], "/exclude") if config.get("exclude") is not None else None
+        if excluded is None:
+            raise TypeError("'NoneType' object is not iterable")
+        texts = all(isinstance(entry.name, str) for entry in excluded)
+        entries = numbered(mapped(excluded, mappers) if texts else excluded)
+        self._packed = query.packed
+        self._whole_name_wins = on("fused-patterns", release)
+        self._patterns = Patterns(entries, exhaustive=self._whole_name_wins)
+        literal = [entry for entry in entries if not entry.name.startswith("re:")]
+        self._equal, self._below = Exact(literal), Ancestors(literal)
+        self._children = on("quark-expert-children", release)
+        self._layers = _layer_configs(config, mappers, query.packed)
+
+    def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        entry = self._excluded(runtime, layer)
+        if entry is not None:
+            return listed(entry, "linear-method-for-moe" if layer == "moe" and not self._children else "")
+        if layer not in ("linear", "moe"):
+            return plain(NOT_ASKED)
+        found = self._layers.find(runtime)
+        return quantized("quark") if found is None else Answer("quantized", _cause(found), "quark")
+
+    def _excluded(self, name: str, layer: Layer) -> Entry | None:
+        if layer == "moe" and self._children:
+            child = earliest([self._equal.find(name), self._below.find(name)])
+            if child is not None:
+                return child
+        leaf = name.rsplit(".", 1)[-1]
+        fused = leaf in self._packed
+        if self._whole_name_wins or not fused:
+            whole = self._patterns.find(name)
+            if whole is not None or not fused:
+                return whole
+        return agreed(name, shards(name, leaf, self._packed), self._patterns.find)
+
+
+def _cause(entry: Entry) -> Cause:
+    return cause_of(entry, "layer_quant_config")
+
+
+def _layer_configs(config: Mapping[str, Any], mappers: Sequence[Mapper], packed: Packed) -> LayerConfigs:
+    raw = config.get("layer_quant_config") or {}
+    entries = numbered(mapped(read(raw, "/layer_quant_config"), mappers))
+    return LayerConfigs({entry.name: raw[entry.text] for entry in entries}, entries, packed)
+
+
+def _map_all_lists(config: Mapping[str, Any], mappers: Sequence[Mapper], release: str) -> None:
+    """The engine renames every list and dictionary of the config; before 0.31.0 a list of anything but texts breaks it."""
+    if on("quark-text-lists", release):
+        return
+    for mapper in mappers:
+        for value in config.values():
+            for item in value if isinstance(value, list) else ():
+                rename(mapper, item)
+
+
+def _check_export(config: Mapping[str, Any]) -> None:
+    export = config.get("export")
+    if export is None:
+        raise Refusal("ValueError", "the config has no export key")
+    groups = export.get("kv_cache_group")
+    if len(groups) == 0:
+        return
+    names = list(config["layer_quant_config"])
+    if not any(fnmatchcase(name, group) for name in names for group in groups):
+        raise Refusal("ValueError", "kv_cache_group names no layer of layer_quant_config")
+
+
+def build(query: MatchQuery) -> Decider:
+    """The decider of a Quark config."""
+    return Quark(query)

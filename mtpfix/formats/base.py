@@ -1,0 +1,83 @@
+"""What every format offers: where its exclusions stand, in which dialect, and how one is spelled.
+
+A *spelling* is an entry for a node of the module tree: everything below a node, the experts of a layer, or one
+linear module. A format offers them best first; whether one is right is for the engines to say, not for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from mtpfix.engines.regexes import TooCostly, compiled
+
+Reach = Literal["below", "experts", "leaf"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExclusionList:
+    """One list of exclusions of a quantization config.
+
+    pointer  relative to the quantization config
+    present  whether the key exists; an absent list is where a new entry would go
+    entries  as written; for a dictionary (`keyed`) its keys; anything that is no text is left out
+    places   the entries' own places in the list, which tell more than their order where something was left out
+    """
+
+    pointer: str
+    entries: tuple[str, ...]
+    places: tuple[int, ...]
+    present: bool
+    keyed: bool = False
+
+
+class Format(Protocol):
+    """One quantization method's way to write exclusions."""
+
+    name: str
+    title: str
+
+    def accepts(self, value: Mapping[str, Any]) -> bool:
+        """Whether a quantization config is of this format."""
+
+    def exclusions(self, value: Mapping[str, Any]) -> ExclusionList | None:
+        """The list that engines read, or where it would stand; None where the format has no usable list."""
+
+    def spellings(self, node: str, reach: Reach, entries: tuple[str, ...]) -> tuple[str, ...]:
+        """Entries that should cover a node, the style of the existing entries first."""
+
+    def aliases(self, node: str, reach: Reach) -> tuple[str, ...]:
+        """Entries that should cover a node of an engine's own names, best first."""
+
+    def covers(self, entry: str, name: str) -> bool:
+        """Whether an entry names a module in the format's own reading, no engine asked."""
+
+    def container(self) -> bool:
+        """Whether one entry for the whole draft (`mtp`) is good style; else an entry a layer."""
+
+
+def regex_matches(pattern: str, name: str) -> bool:
+    """`re.match` for a pattern from a config; an invalid or too costly one matches nothing."""
+    try:
+        return compiled(pattern).match(name)
+    except (re.error, TooCostly):
+        return False
+
+
+def text_entries(value: Any) -> tuple[str, ...]:
+    """The texts of a list, in order; a dictionary gives its keys; anything else nothing."""
+    if isinstance(value, Mapping):
+        return tuple(str(key) for key in value)
+    if isinstance(value, (list, tuple)):
+        return tuple(entry for entry in value if isinstance(entry, str))
+    return ()
+
+
+def at(value: Mapping[str, Any], key: str, prefix: str = "", *, keyed: bool = False) -> ExclusionList:
+    """The list under a key of a (part of a) quantization config."""
+    raw = value.get(key)
+    items = list(raw) if isinstance(raw, (Mapping, list, tuple)) else []
+    places = tuple(place for place, item in enumerate(items) if isinstance(item, str))
+    return ExclusionList(f"{prefix}/{key}", tuple(items[place] for place in places), places, raw is not None, keyed)

@@ -1,0 +1,120 @@
+"""What an output format is, and the values it is given besides those of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from mtpfix.model import DecisionRow, Report
+
+
+@dataclass(frozen=True)
+class Page:
+    """What is written on: columns, whether colour codes are welcome, the encoding of the other side."""
+
+    width: int = 80
+    colour: bool = False
+    encoding: str = "utf-8"
+
+    @cached_property
+    def unicode(self) -> bool:
+        """Whether the other side can show the few symbols that the human output uses."""
+        try:
+            "✓✗–…×·".encode(self.encoding)
+        except (UnicodeEncodeError, LookupError):
+            return False
+        return True
+
+
+class RuleText(Protocol):
+    """What an output needs to know of a rule."""
+
+    @property
+    def code(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def severity(self) -> str: ...
+    @property
+    def fix(self) -> str: ...
+    @property
+    def summary(self) -> str: ...
+    @property
+    def explanation(self) -> str: ...
+
+
+class TensorRow(Protocol):
+    """A tensor of the draft. `declared`: `plain`, `quantized` or what else the config says of its module."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def shard(self) -> str: ...
+    @property
+    def stored(self) -> str: ...
+    @property
+    def declared(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePoint:
+    """A change of how an engine matches for one method: its name, its first release, where that can be read."""
+
+    method: str
+    release: str
+    name: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What is modelled of an engine."""
+
+    name: str
+    releases: tuple[str, ...]
+    changes: tuple[ChangePoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """Reports in the order of their sources. `several`: more than one source was asked for."""
+
+    reports: tuple[Report, ...]
+    rules: Mapping[str, RuleText] = field(default_factory=dict)
+    several: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TensorList:
+    """The draft's tensors; `every`: one line for each, none collapsed."""
+
+    rows: tuple[TensorRow, ...]
+    every: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RuleList:
+    """Rules to show; `whole`: with their explanations."""
+
+    rules: tuple[RuleText, ...]
+    whole: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format and what it can write. Every writer gives the whole text, its last line end included, or ""."""
+
+    name: str
+    check: Callable[[CheckResult, Page], str]
+    explain: Callable[[tuple[DecisionRow, ...], Page], str] | None = None
+    tensors: Callable[[TensorList, Page], str] | None = None
+    rules: Callable[[RuleList, Page], str] | None = None
+    engines: Callable[[tuple[EngineFacts, ...], Page], str] | None = None

@@ -1,0 +1,110 @@
+"""Many dotted names in few lines: `mtp.layers.0.mlp.experts.{0..511}.{gate,up,down}_proj`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_BRACES = frozenset("{},")
+_SHORTEST_RANGE = 3
+_LONGEST_NUMBER = 18
+
+Alternatives = tuple[str, ...]
+Row = tuple[Alternatives, ...]
+
+
+class _Place(NamedTuple):
+    """What is around one depth of a row; `after` is None for a row that joins no other."""
+
+    before: Row
+    after: Row | None
+
+
+class Collapsed(NamedTuple):
+    """A name with braces and how many names it stands for."""
+
+    pattern: str
+    size: int
+
+
+def collapse(names: Iterable[str]) -> tuple[str, ...]:
+    """The names as brace forms that stand for exactly these names, each once, in order of first appearance."""
+    return tuple(group.pattern for group in collapsed(names))
+
+
+def collapsed(names: Iterable[str]) -> tuple[Collapsed, ...]:
+    """Like `collapse`, with the number of names that each form stands for."""
+    rows: list[Row] = [tuple((part,) for part in name.split(".")) for name in dict.fromkeys(names)]
+    for depth in range(max(map(len, rows), default=0) - 1, -1, -1):
+        rows = _merged_at(rows, depth)
+    return tuple(map(_shown, rows))
+
+
+def numbers(values: Iterable[int]) -> str:
+    """Numbers as a list with ranges: `0..2,5,7..9`; two neighbours stay a list."""
+    runs: list[list[int]] = []
+    for value in sorted(set(values)):
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    return ",".join(f"{run[0]}..{run[-1]}" if len(run) >= _SHORTEST_RANGE else ",".join(map(str, run)) for run in runs)
+
+
+def _merged_at(rows: list[Row], depth: int) -> list[Row]:
+    """Rows that differ at one depth only become one."""
+    merged: dict[_Place, dict[str, None]] = {}
+    for row in rows:
+        joinable = _joinable(row, depth)
+        place = _Place(row[:depth], row[depth + 1 :]) if joinable else _Place(row, None)
+        merged.setdefault(place, {}).update(dict.fromkeys(row[depth] if joinable else ()))
+    return [
+        place.before if place.after is None else (*place.before, tuple(parts), *place.after)
+        for place, parts in merged.items()
+    ]
+
+
+def _joinable(row: Row, depth: int) -> bool:
+    """Whether the row reaches this depth with parts that no brace could confuse."""
+    return len(row) > depth and not any(_BRACES & set(part) or not part for part in row[depth])
+
+
+def _shown(row: Row) -> Collapsed:
+    count = 1
+    for parts in row:
+        count *= len(parts)
+    return Collapsed(".".join(map(_braced, row)), count)
+
+
+def _braced(parts: Alternatives) -> str:
+    if len(parts) == 1:
+        return parts[0]
+    front, back = _shared(parts)
+    inner = [part[len(front) : len(part) - len(back)] for part in parts]
+    listed = numbers(map(int, inner)) if all(map(_is_number, inner)) else ",".join(inner)
+    return f"{front}{{{listed}}}{back}"
+
+
+def _is_number(part: str) -> bool:
+    """Whether the part is a number in its shortest spelling, so that a range stands for exactly it."""
+    return part.isascii() and part.isdigit() and len(part) <= _LONGEST_NUMBER and (part[0] != "0" or part == "0")
+
+
+def _shared(parts: Alternatives) -> tuple[str, str]:
+    """The front and back that all parts share, cut at underscores: (`""`, `_proj`) for gate_proj, up_proj."""
+    words = [part.split("_") for part in parts]
+    shortest = min(map(len, words)) - 1
+    back = _common([word[::-1] for word in words], shortest)
+    front = _common(words, shortest - back)
+    return (
+        "".join(f"{word}_" for word in words[0][:front]),
+        "".join(f"_{word}" for word in words[0][len(words[0]) - back :]),
+    )
+
+
+def _common(words: list[list[str]], most: int) -> int:
+    """How many first words all lists share, at most so many."""
+    count = 0
+    while count < most and len({word[count] for word in words}) == 1:
+        count += 1
+    return count

@@ -1,0 +1,317 @@
+"""What a person reads on a terminal: the verdict, the matrix, the findings with their evidence, the way out."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from mtpfix.model import Draft, EngineRow, Finding, Part, Plan, Report, VerdictKind
+from mtpfix.output import listing, matrix
+from mtpfix.output.base import CheckResult, Format, Page, RuleText
+from mtpfix.output.collapse import collapsed
+from mtpfix.output.text import (
+    Cell,
+    cells,
+    clean,
+    labelled,
+    listed,
+    page_text,
+    paint,
+    paragraph,
+    plural,
+    shortened,
+    table,
+)
+
+_MOST_LINES = 8
+_FEW = 3
+_SHORTEST_NAME = 12
+_SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}
+_FIXES = {"safe": "fixable", "unsafe": "fixable with --unsafe-fixes", "none": ""}
+_STATUS = {
+    "clean": "clean",
+    "fixable": "fixable",
+    "partly-fixable": "partly fixable",
+    "not-fixable": "not fixable",
+}
+_SYMBOLS: dict[VerdictKind, tuple[str, str, tuple[str, ...]]] = {
+    "loads": ("✓", "+", ("green",)),
+    "fails": ("✗", "x", ("red",)),
+    "degrades": ("!", "!", ("yellow",)),
+    "unsupported": ("–", "-", ("dim",)),
+    "unknown": ("?", "?", ("dim",)),
+}
+
+
+def check_text(result: CheckResult, page: Page) -> str:
+    """Every report, and one line about all of them where there are several."""
+    blocks = [report_lines(report, result.rules, page) for report in result.reports]
+    if result.several and result.reports:
+        blocks.append(paragraph(_tally(result.reports), page))
+    return page_text(line for at, block in enumerate(blocks) for line in ([""] if at else []) + block)
+
+
+def _tally(reports: Sequence[Report]) -> str:
+    counts = Counter[str](report.status for report in reports)
+    parts = [f"{counts[status]} {words}" for status, words in _STATUS.items() if counts[status]]
+    return f"{plural(len(reports), 'checkpoint')}: {', '.join(parts)}."
+
+
+def report_lines(report: Report, rules: Mapping[str, RuleText], page: Page) -> list[str]:
+    """One report."""
+    lines = [*_verdict(report, page), "", *_facts(report, page)]
+    if report.engines:
+        lines += ["", *_matrix(report.engines, page), *_causes(report.engines, page)]
+    for finding in sorted(report.findings, key=lambda finding: list(_SEVERITIES).index(finding.severity)):
+        lines += ["", *finding_lines(finding, rules.get(finding.rule), page)]
+    for note in report.notes:
+        lines += ["", *paragraph(f"note: {note}", page, hanging="  ")]
+    ending = [*_found(report, page), *_advice(report, page)]
+    return [*lines, "", *ending] if ending else lines
+
+
+def _verdict(report: Report, page: Page) -> list[str]:
+    """The one line that says it all; it wraps only where even a shortened name does not help."""
+    kind: VerdictKind = "fails"
+    if report.status == "clean":
+        kind = "unknown" if all(row.verdict == "unknown" for row in report.engines) else "loads"
+    symbol, style = _symbol(kind, page)
+    words = f"{_STATUS[report.status]}; {outlook(report)}"
+    room = page.width - cells(symbol) - len(" : ") - len(words)
+    name = shortened(clean(_last_name(report.source.id), page), max(room, _SHORTEST_NAME), page)
+    first, *rest = paragraph(f"{symbol} {name}: {words}", page, hanging="  ")
+    return [paint(first, page, "bold", *style), *(paint(line, page, "bold", *style) for line in rest)]
+
+
+def _last_name(source: str) -> str:
+    """The last part of a path, or all of it where that says nothing."""
+    name = source.rstrip("/").rpartition("/")[2]
+    return source if name in ("", ".", "..") else name
+
+
+def _symbol(verdict: VerdictKind, page: Page) -> tuple[str, tuple[str, ...]]:
+    fine, ascii_only, styles = _SYMBOLS[verdict]
+    return (fine if page.unicode else ascii_only), styles
+
+
+def outlook(report: Report) -> str:
+    """What the newest releases make of it, in one phrase: `draft fails in vllm, degrades in sglang`."""
+    newest = [row for row in report.engines if row.latest]
+    engines = list(dict.fromkeys(row.engine for row in newest))
+    fine = [name for name in engines if all(row.verdict == "loads" for row in newest if row.engine == name)]
+    loads = [f"loads in {listed(fine)}"] if fine else []
+    if report.status == "clean":
+        return "; ".join([*loads, *_troubles(newest)]) or "no modelled engine is known to load it"
+    return "; ".join(_troubles(newest) or loads) or plural(_count(report, "error"), "error")
+
+
+def _troubles(newest: Sequence[EngineRow]) -> list[str]:
+    """`target and draft fail in vllm`: a phrase a part, parts that share their troubles together."""
+    alike: dict[tuple[tuple[str, tuple[str, ...]], ...], list[Part]] = {}
+    for part in matrix.parts(newest):
+        hit = ((verdict, _engines_with(newest, part, verdict)) for verdict in ("fails", "degrades"))
+        alike.setdefault(tuple((verdict, engines) for verdict, engines in hit if engines), []).append(part)
+    return [
+        f"{listed(parts)} "
+        + ", ".join(
+            f"{verdict if len(parts) == 1 else verdict.removesuffix('s')} in {listed(engines)}"
+            for verdict, engines in troubles
+        )
+        for troubles, parts in alike.items()
+        if troubles
+    ]
+
+
+def _engines_with(rows: Sequence[EngineRow], part: Part, verdict: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(row.engine for row in rows if row.part == part and row.verdict == verdict))
+
+
+def _facts(report: Report, page: Page) -> list[str]:
+    reason = f" ({report.family_reason})" if report.family_reason else ""
+    stored = ", ".join(f"{name} ×{count:,}" for name, count in report.schemes.items())
+    source = report.source.id + (f" at {report.source.revision}" if report.source.revision else "")
+    return labelled(
+        [
+            ("source", [source]),
+            ("family", [f"{report.family or 'unknown'}{reason}"]),
+            ("format", [report.format or "none"]),
+            ("stored", [f"{plural(report.tensors, 'tensor')} in {plural(report.shards, 'shard')}: {stored}"]),
+            ("draft", [_draft(report.draft)]),
+        ],
+        page,
+    )
+
+
+def _draft(draft: Draft) -> str:
+    if not draft.stored and not draft.tensors and not draft.declared:
+        return "none"
+    declared = "no count declared" if draft.declared is None else f"{draft.declared} declared"
+    dtypes = ", ".join(f"{dtype} ×{count:,}" for dtype, count in draft.dtypes.items())
+    dtypes = f"all {next(iter(draft.dtypes))}" if len(draft.dtypes) == 1 else dtypes
+    layers = f"{plural(draft.stored, 'layer')} stored, {declared}"
+    if not draft.tensors:
+        return layers
+    return f"{layers}; {plural(draft.tensors, 'tensor')} in {plural(draft.modules, 'module')}: {dtypes}"
+
+
+def _matrix(rows: Sequence[EngineRow], page: Page) -> list[str]:
+    parts = matrix.parts(rows)
+    out = [[Cell(title, ("dim",)) for title in ("engine", "releases", *parts)]]
+    shown = ""
+    for row in matrix.merged(rows):
+        verdicts = [_verdict_cell(row.verdicts.get(part), page) for part in parts]
+        name = "" if row.engine == shown else clean(row.engine, page)
+        out.append([Cell(name, ("bold",)), Cell(listing.span(row.first, row.last, page)), *verdicts])
+        shown = row.engine
+    return table(out, page)
+
+
+def _verdict_cell(verdict: VerdictKind | None, page: Page) -> Cell:
+    if verdict is None:
+        return Cell("")
+    symbol, styles = _symbol(verdict, page)
+    return Cell(f"{symbol} {verdict}", styles)
+
+
+def _causes(rows: Sequence[EngineRow], page: Page) -> list[str]:
+    lines: list[str] = []
+    for why in matrix.causes(rows):
+        text = f"{why.engine} {listing.spans(why.spans, page)}: {why.part} {why.verdict}"
+        text += f": {why.reason}" if why.reason else ""
+        own = paragraph(text, page, indent="  ", hanging="    ")
+        if why.modules:
+            own += paragraph(f"at {_first_few(why.modules)}", page, indent="    ", hanging="      ")
+        if why.error:
+            own += [paint(line, page, "dim") for line in paragraph(why.error, page, "    ", "      ")]
+        lines += own if why.verdict in ("fails", "degrades") else [paint(line, page, "dim") for line in own]
+    return ["", *lines] if lines else []
+
+
+def _first_few(modules: Sequence[str]) -> str:
+    groups = collapsed(modules)
+    names = ", ".join(group.pattern for group in groups[:_FEW])
+    return f"{names} and {len(groups) - _FEW:,} more" if len(groups) > _FEW else names
+
+
+def finding_lines(finding: Finding, rule: RuleText | None, page: Page) -> list[str]:
+    """A finding with its evidence: rule, message, modules, engines, places, and what helps."""
+    colour = _SEVERITIES[finding.severity]
+    head = paint(f"{finding.severity}[{clean(finding.rule, page)}]", page, "bold", colour)
+    name = paint(f" {clean(rule.name, page)}", page, "bold") if rule else ""
+    fix = f" ({_FIXES[finding.fix]})" if _FIXES[finding.fix] else ""
+    places = [f"{place.file} {place.pointer}".rstrip() for place in finding.locations]
+    evidence = [
+        ("modules", modules_listed(finding, page)),
+        ("engines", [", ".join(finding.engines)] if finding.engines else []),
+        ("where", _limited(places, page)),
+        ("help", [finding.hint] if finding.hint else []),
+    ]
+    return [head + name + fix, *paragraph(finding.message, page, indent="  "), *labelled(evidence, page)]
+
+
+def modules_listed(finding: Finding, page: Page) -> list[str]:
+    """The modules in brace form, the long tail counted only."""
+    groups = collapsed(finding.modules)
+    lines = [f"{group.pattern} ×{group.size:,}" if group.size > 1 else group.pattern for group in groups]
+    total = sum(group.size for group in groups)
+    if finding.module_count > total and groups:
+        lines.append(f"{plural(finding.module_count, 'module')} in all")
+    return _limited(lines, page)
+
+
+def _limited(lines: list[str], page: Page) -> list[str]:
+    if len(lines) <= _MOST_LINES:
+        return lines
+    dots = "…" if page.unicode else "..."
+    return [*lines[: _MOST_LINES - 1], f"{dots} and {len(lines) - _MOST_LINES + 1:,} more (--format json lists all)"]
+
+
+def _count(report: Report, severity: str) -> int:
+    return sum(finding.severity == severity for finding in report.findings)
+
+
+def _found(report: Report, page: Page) -> list[str]:
+    parts = [plural(count, severity) for severity in _SEVERITIES if (count := _count(report, severity))]
+    return paragraph(f"Found {listed(parts)}.", page) if parts else []
+
+
+def _advice(report: Report, page: Page) -> list[str]:
+    """What to type next."""
+    where = shlex.quote(report.source.id)
+    lines: list[str] = []
+    if report.plan.edits:
+        lines += paragraph(f"Fix: mtpfix apply {where}  ({changes(report.plan)})", page, hanging="  ")
+    elif report.status != "clean":
+        lines += paragraph("No safe edit of the JSON files mends this; the help above says what would.", page)
+    return lines + held_back_lines(report, page)
+
+
+def held_back_lines(report: Report, page: Page) -> list[str]:
+    """The fixes that only a flag releases, and the command that shows them."""
+    held = report.plan.held_back
+    if not held:
+        return []
+    lines = paragraph(f"{len(held)} {'fix is' if len(held) == 1 else 'fixes are'} held back as unsafe:", page)
+    for words in held:
+        lines += paragraph(f"- {words}", page, indent="  ", hanging="    ")
+    command = f"mtpfix apply --unsafe-fixes --dry-run {shlex.quote(report.source.id)}"
+    return [*lines, *paragraph(f"To see them: {command}", page, hanging="  ")]
+
+
+def changes(plan: Plan) -> str:
+    """`config.json, hf_quant_config.json: 4 entries added, 1 removed`."""
+    files = ", ".join(dict.fromkeys(edit.file for edit in plan.edits))
+    counts = {"added": plan.certificate.entries_added, "removed": plan.certificate.entries_removed}
+    entries = [f"{count} entr{'y' if count == 1 else 'ies'} {what}" for what, count in counts.items() if count]
+    return f"{files}: {', '.join(entries) or plural(len(plan.edits), 'edit')}"
+
+
+def certificate_lines(plan: Plan, page: Page) -> list[str]:
+    """What was checked about a plan, for whoever reviews it."""
+    proof = plan.certificate
+    if not proof.modules:
+        return []
+    decided = sum(proof.decisions.values())
+    return paragraph(
+        f"Checked: {plural(proof.modules, 'module')}, {proof.quantized_modules:,} of them stored quantized; "
+        f"{plural(decided, 'decision')} of {plural(len(proof.decisions), 'engine release')} before and after; "
+        f"{plural(proof.newly_plain_quantized, 'quantized module')} became plain.",
+        page,
+    )
+
+
+def diff_text(text: str, page: Page) -> str:
+    """A unified diff for a terminal: coloured, hostile characters escaped. A pipe gets the diff as it is."""
+    if not page.colour:
+        return text
+    return page_text(_diff_line(line, page) for line in text.removesuffix("\n").split("\n"))
+
+
+def _diff_line(line: str, page: Page) -> str:
+    shown = clean(line.removesuffix("\r").replace("\t", "    "), page)
+    if line.startswith(("---", "+++")):
+        return paint(shown, page, "bold")
+    return paint(shown, page, *{"+": ("green",), "-": ("red",), "@": ("cyan",)}.get(line[:1], ()))
+
+
+def unfixed_lines(findings: Iterable[Finding], rules: Mapping[str, RuleText], page: Page) -> list[str]:
+    """Findings that stay, each with what would help, a line or two."""
+    lines: list[str] = []
+    for finding in findings:
+        rule = rules.get(finding.rule)
+        name = f" {rule.name}" if rule else ""
+        lines += paragraph(f"{finding.severity}[{finding.rule}]{name}: {finding.message}", page, hanging="  ")
+        if finding.hint:
+            lines += paragraph(f"help: {finding.hint}", page, indent="  ", hanging="    ")
+    return lines
+
+
+FORMAT = Format(
+    name="human",
+    check=check_text,
+    explain=listing.explain_text,
+    tensors=listing.tensors_text,
+    rules=listing.rules_text,
+    engines=listing.engines_text,
+)

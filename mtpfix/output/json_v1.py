@@ -1,0 +1,342 @@
+"""JSON, version 1: a contract of its own, written down in `schema_v1.json`, never a dump of internal values.
+
+Keys may be added within version 1; none is renamed, removed or given another meaning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TypedDict
+
+import mtpfix
+from mtpfix.model import Certificate, DecisionRow, EngineRow, Finding, Plan, Report
+from mtpfix.output.base import CheckResult, EngineFacts, Format, Page, RuleText, TensorRow
+from mtpfix.patch import ops
+
+VERSION: Literal[1] = 1
+
+
+class SourceV1(TypedDict):
+    kind: str
+    id: str
+    revision: str | None
+
+
+class DraftV1(TypedDict):
+    declared: int | None
+    stored: int
+    tensors: int
+    dtypes: dict[str, int]
+    modules: int
+
+
+class CheckpointV1(TypedDict):
+    family: str
+    format: str
+    schemes: dict[str, int]
+    tensors: int
+    shards: int
+    draft: DraftV1
+
+
+class EngineV1(TypedDict):
+    engine: str
+    version: str
+    releases: list[str]
+    latest: bool
+    part: str
+    verdict: str
+    reason: str
+
+
+class LocationV1(TypedDict):
+    file: str
+    pointer: str
+
+
+class FindingV1(TypedDict):
+    rule: str
+    name: str
+    kind: str
+    severity: str
+    fix: str
+    message: str
+    hint: str
+    engines: list[str]
+    modules: list[str]
+    module_count: int
+    locations: list[LocationV1]
+
+
+class CertificateV1(TypedDict):
+    modules: int
+    quantized_modules: int
+    decisions: dict[str, int]
+    newly_plain_quantized: int
+    entries_added: int
+    entries_removed: int
+
+
+class PlanV1(TypedDict):
+    files: dict[str, list[dict[str, Any]]]
+    certificate: CertificateV1
+
+
+class ReportV1(TypedDict):
+    """What `check` says of one source."""
+
+    schema_version: Literal[1]
+    mtpfix: str
+    source: SourceV1
+    checkpoint: CheckpointV1
+    status: str
+    engines: list[EngineV1]
+    findings: list[FindingV1]
+    plan: PlanV1
+
+
+class EntryCauseV1(TypedDict):
+    file: str
+    pointer: str
+    entry: str
+
+
+class RuleCauseV1(TypedDict):
+    rule: str
+
+
+class DecisionV1(TypedDict):
+    module: str
+    part: str
+    engine: str
+    version: str
+    releases: list[str]
+    latest: bool
+    runtime_name: str
+    decision: str
+    decided_by: EntryCauseV1 | RuleCauseV1
+    stored: str
+
+
+class ExplanationV1(TypedDict):
+    """What `explain` says."""
+
+    schema_version: Literal[1]
+    decisions: list[DecisionV1]
+
+
+class TensorV1(TypedDict):
+    name: str
+    dtype: str
+    shape: list[int]
+    shard: str
+    stored: str
+    declared: str
+
+
+class TensorsV1(TypedDict):
+    """What `list` says."""
+
+    schema_version: Literal[1]
+    tensors: list[TensorV1]
+
+
+class RuleV1(TypedDict):
+    code: str
+    name: str
+    kind: str
+    severity: str
+    fix: str
+    summary: str
+    explanation: str
+
+
+class RulesV1(TypedDict):
+    """What `rule` says."""
+
+    schema_version: Literal[1]
+    rules: list[RuleV1]
+
+
+class ChangeV1(TypedDict):
+    release: str
+    name: str
+    source: str
+
+
+class EngineFactsV1(TypedDict):
+    engine: str
+    releases: list[str]
+    changes: dict[str, list[ChangeV1]]
+
+
+class EnginesV1(TypedDict):
+    """What `engines` says; `changes` maps a quantization method to the releases that changed its matching."""
+
+    schema_version: Literal[1]
+    engines: list[EngineFactsV1]
+
+
+def report(value: Report, rules: Mapping[str, RuleText]) -> ReportV1:
+    """A report in its published shape; rule names and kinds come from `rules`."""
+    return {
+        "schema_version": VERSION,
+        "mtpfix": mtpfix.__version__,
+        "source": {"kind": value.source.kind, "id": value.source.id, "revision": value.source.revision},
+        "checkpoint": _checkpoint(value),
+        "status": value.status,
+        "engines": [_engine(row) for row in value.engines],
+        "findings": [_finding(finding, rules.get(finding.rule)) for finding in value.findings],
+        "plan": _plan(value.plan),
+    }
+
+
+def _checkpoint(value: Report) -> CheckpointV1:
+    draft = value.draft
+    return {
+        "family": value.family,
+        "format": value.format,
+        "schemes": dict(value.schemes),
+        "tensors": value.tensors,
+        "shards": value.shards,
+        "draft": {
+            "declared": draft.declared,
+            "stored": draft.stored,
+            "tensors": draft.tensors,
+            "dtypes": dict(draft.dtypes),
+            "modules": draft.modules,
+        },
+    }
+
+
+def _engine(row: EngineRow) -> EngineV1:
+    return {
+        "engine": row.engine,
+        "version": row.version,
+        "releases": list(row.releases),
+        "latest": row.latest,
+        "part": row.part,
+        "verdict": row.verdict,
+        "reason": row.reason,
+    }
+
+
+def _finding(finding: Finding, rule: RuleText | None) -> FindingV1:
+    return {
+        "rule": finding.rule,
+        "name": rule.name if rule else "",
+        "kind": rule.kind if rule else "",
+        "severity": finding.severity,
+        "fix": finding.fix,
+        "message": finding.message,
+        "hint": finding.hint,
+        "engines": list(finding.engines),
+        "modules": list(finding.modules),
+        "module_count": finding.module_count,
+        "locations": [{"file": place.file, "pointer": place.pointer} for place in finding.locations],
+    }
+
+
+def _plan(plan: Plan) -> PlanV1:
+    return {"files": ops(plan.edits), "certificate": _certificate(plan.certificate)}
+
+
+def _certificate(value: Certificate) -> CertificateV1:
+    return {
+        "modules": value.modules,
+        "quantized_modules": value.quantized_modules,
+        "decisions": dict(value.decisions),
+        "newly_plain_quantized": value.newly_plain_quantized,
+        "entries_added": value.entries_added,
+        "entries_removed": value.entries_removed,
+    }
+
+
+def explanation(rows: Iterable[DecisionRow]) -> ExplanationV1:
+    """Decisions in their published shape."""
+    return {"schema_version": VERSION, "decisions": [_decision(row) for row in rows]}
+
+
+def _decision(row: DecisionRow) -> DecisionV1:
+    by_entry: EntryCauseV1 = {"file": row.file, "pointer": row.pointer, "entry": row.entry}
+    return {
+        "module": row.module,
+        "part": row.part,
+        "engine": row.engine,
+        "version": row.version,
+        "releases": list(row.releases),
+        "latest": row.latest,
+        "runtime_name": row.runtime_name,
+        "decision": row.decision,
+        "decided_by": by_entry if row.file else {"rule": row.rule},
+        "stored": row.stored,
+    }
+
+
+def tensors(rows: Iterable[TensorRow]) -> TensorsV1:
+    """The draft's tensors in their published shape."""
+    return {"schema_version": VERSION, "tensors": [_tensor(row) for row in rows]}
+
+
+def _tensor(row: TensorRow) -> TensorV1:
+    return {
+        "name": row.name,
+        "dtype": row.dtype,
+        "shape": list(row.shape),
+        "shard": row.shard,
+        "stored": row.stored,
+        "declared": row.declared,
+    }
+
+
+def rules(values: Iterable[RuleText]) -> RulesV1:
+    """Rules in their published shape."""
+    return {"schema_version": VERSION, "rules": [_rule(rule) for rule in values]}
+
+
+def _rule(rule: RuleText) -> RuleV1:
+    return {
+        "code": rule.code,
+        "name": rule.name,
+        "kind": rule.kind,
+        "severity": rule.severity,
+        "fix": rule.fix,
+        "summary": rule.summary,
+        "explanation": rule.explanation,
+    }
+
+
+def engines(values: Iterable[EngineFacts]) -> EnginesV1:
+    """Engines in their published shape."""
+    return {"schema_version": VERSION, "engines": [_facts(facts) for facts in values]}
+
+
+def _facts(facts: EngineFacts) -> EngineFactsV1:
+    changes: defaultdict[str, list[ChangeV1]] = defaultdict(list)
+    for point in facts.changes:
+        changes[point.method].append({"release": point.release, "name": point.name, "source": point.source})
+    return {"engine": facts.name, "releases": list(facts.releases), "changes": dict(changes)}
+
+
+def _check_text(result: CheckResult, _page: Page) -> str:
+    documents = [report(value, result.rules) for value in result.reports]
+    if result.several:
+        return _line(documents)
+    return "".join(map(_line, documents))
+
+
+def _line(document: object) -> str:
+    """One line of pure ASCII: no terminal and no pipe can spoil it."""
+    return json.dumps(document, ensure_ascii=True) + "\n"
+
+
+FORMAT = Format(
+    name="json",
+    check=_check_text,
+    explain=lambda rows, _page: _line(explanation(rows)),
+    tensors=lambda listing, _page: _line(tensors(listing.rows)),
+    rules=lambda chosen, _page: _line(rules(chosen.rules)),
+    engines=lambda facts, _page: _line(engines(facts)),
+)

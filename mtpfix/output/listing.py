@@ -1,0 +1,213 @@
+"""Tables for a person: decisions, tensors, rules, engines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mtpfix.model import DecisionRow
+from mtpfix.output import matrix
+from mtpfix.output.base import ChangePoint, EngineFacts, Page, RuleList, RuleText, TensorList, TensorRow
+from mtpfix.output.collapse import collapsed
+from mtpfix.output.text import Cell, clean, listed, page_text, paint, paragraph, plural, table
+from mtpfix.releases import key
+
+_PLAIN = frozenset({"bf16", "f16", "f32"})
+_NEITHER = frozenset({"", "odd", "other"})
+_OPENING = re.compile(r"\s*-|\s{4}|[A-Z][a-z ]{0,15}: ")
+_MARKS = {"error": ("✗", "red"), "absent": ("–", "dim"), "unknown": ("?", "dim")}
+
+
+def span(first: str, last: str, page: Page) -> str:
+    """`0.12.0–0.24.0`, or the release where it is only one."""
+    return first if first == last else f"{first}{'–' if page.unicode else '-'}{last}"
+
+
+def spans(runs: Iterable[tuple[str, str]], page: Page) -> str:
+    """Several ranges of releases."""
+    return ", ".join(span(first, last, page) for first, last in runs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """A decision that a range of releases shares; everything of it but the runtime name."""
+
+    part: str
+    engine: str
+    releases: tuple[tuple[str, str], ...]
+    decision: str
+    scheme: str
+    cause: str
+
+
+def explain_text(rows: tuple[DecisionRow, ...], page: Page) -> str:
+    """For each module: engine, releases, decision, runtime name, what decided. Modules decided alike are one block."""
+    engines = dict.fromkeys(row.engine for row in rows)
+    known = {engine: matrix.releases(row for row in rows if row.engine == engine) for engine in engines}
+    modules: dict[str, list[DecisionRow]] = {}
+    for row in rows:
+        modules.setdefault(row.module, []).append(row)
+    alike: dict[tuple[str, tuple[_Decided, ...]], dict[str, tuple[str, ...]]] = {}
+    for module, own in modules.items():
+        decided = _decided(own, known)
+        alike.setdefault((own[0].stored, tuple(one for one, _ in decided)), {})[module] = tuple(
+            name for _, name in decided
+        )
+    blocks = [_block(stored, decided, names, page) for (stored, decided), names in alike.items()]
+    return page_text(line for at, block in enumerate(blocks) for line in ([""] if at else []) + block)
+
+
+def _decided(rows: Sequence[DecisionRow], known: Mapping[str, Sequence[str]]) -> list[tuple[_Decided, str]]:
+    """The decisions on one module and the runtime name of each; equal ones are one."""
+    groups: dict[tuple[str, str, str, str, str, str], list[DecisionRow]] = {}
+    for row in rows:
+        same = (row.part, row.engine, row.decision, row.scheme, _cause(row), row.runtime_name)
+        groups.setdefault(same, []).append(row)
+    return [
+        (_Decided(part, engine, matrix.spans(matrix.releases(own), known[engine]), decision, scheme, cause), name)
+        for (part, engine, decision, scheme, cause, name), own in groups.items()
+    ]
+
+
+def _cause(row: DecisionRow) -> str:
+    return f'{row.file} {row.pointer} "{row.entry}"' if row.file else row.rule
+
+
+def _block(stored: str, decided: Sequence[_Decided], names: Mapping[str, Sequence[str]], page: Page) -> list[str]:
+    """A set of modules and a table of what the engines decide about them."""
+    lines = [paint(line, page, "bold") for line in _patterns(names, page)]
+    lines += paragraph(f"{listed(list(dict.fromkeys(one.part for one in decided)))}, stored {stored}", page, "  ")
+    rows: list[list[Cell]] = []
+    for at, one in enumerate(decided):
+        runtime = ", ".join(group.pattern for group in collapsed(own[at] for own in names.values()))
+        head = Cell(clean(one.engine, page), ("bold",)), Cell(clean(spans(one.releases, page), page))
+        rows.append([*head, _decision_cell(one, stored, page), Cell(clean(runtime or "(no name)", page))])
+        rows.append([*[Cell("")] * 3, Cell(clean(one.cause, page), ("dim",))])
+    return lines + table(rows, page)
+
+
+def _decision_cell(one: _Decided, stored: str, page: Page) -> Cell:
+    """The decision, marked where it is right or wrong for what is stored."""
+    what = f"{one.decision} {one.scheme}".rstrip() if one.decision == "quantized" else one.decision
+    mark, style = _MARKS.get(one.decision, ("", ""))
+    if not mark and stored not in _NEITHER:
+        right = one.decision == ("plain" if stored in _PLAIN else "quantized")
+        mark, style = ("✓", "green") if right else ("✗", "red")
+    return Cell(clean(f"{mark} {what}".lstrip(), page), (style,) if style else ())
+
+
+def _patterns(names: Iterable[str], page: Page) -> list[str]:
+    """Names in brace form, a line or more for each."""
+    lines = []
+    for group in collapsed(names):
+        times = f" ×{group.size:,}" if group.size > 1 else ""
+        lines += paragraph(group.pattern + times, page, hanging="  ")
+    return lines
+
+
+def tensors_text(listing: TensorList, page: Page) -> str:
+    """The draft's tensors, those of one kind as one row unless every tensor is asked for."""
+    if not listing.rows:
+        return ""
+    rows = _every_tensor(listing.rows, page) if listing.every else _tensor_kinds(listing.rows, page)
+    shards = list(dict.fromkeys(row.shard for row in listing.rows))
+    where = shards[0] if len(shards) == 1 else plural(len(shards), "shard")
+    title = paragraph(f"{plural(len(listing.rows), 'draft tensor')} in {where}", page)
+    return page_text([*(paint(line, page, "bold") for line in title), *table(rows, page)])
+
+
+def _head(*titles: str) -> list[Cell]:
+    return [Cell(title, ("dim",)) for title in titles]
+
+
+def _every_tensor(rows: Sequence[TensorRow], page: Page) -> list[list[Cell]]:
+    out = [_head("tensor", "dtype", "shape", "stored", "declared", "shard")]
+    for row in rows:
+        texts = (row.name, row.dtype, shape(row.shape), row.stored, row.declared, row.shard)
+        out.append([Cell(clean(text, page)) for text in texts])
+    return out
+
+
+def _tensor_kinds(rows: Sequence[TensorRow], page: Page) -> list[list[Cell]]:
+    kinds: dict[tuple[str, str, str, str], list[str]] = {}
+    for row in rows:
+        kinds.setdefault((row.dtype, shape(row.shape), row.stored, row.declared), []).append(row.name)
+    out = [_head("tensor", "dtype", "shape", "stored", "declared")]
+    for kind, names in kinds.items():
+        for group in collapsed(names):
+            times = f" ×{group.size:,}" if group.size > 1 else ""
+            out.append([Cell(clean(text, page)) for text in (group.pattern + times, *kind)])
+    return out
+
+
+def shape(dims: Sequence[int]) -> str:
+    """`2048×4096`; a tensor without dimensions is a `scalar`."""
+    return "×".join(map(str, dims)) or "scalar"
+
+
+def rules_text(chosen: RuleList, page: Page) -> str:
+    """A table of rules, or whole rules."""
+    if chosen.whole:
+        blocks = [_whole_rule(rule, page) for rule in chosen.rules]
+        return page_text(line for at, block in enumerate(blocks) for line in ([""] if at else []) + block)
+    rows = [_head("code", "name", "severity", "fix", "what")]
+    for rule in chosen.rules:
+        texts = (rule.code, rule.name, rule.severity, rule.fix, rule.summary)
+        rows.append([Cell(clean(text, page), ("bold",) if at == 0 else ()) for at, text in enumerate(texts)])
+    return page_text(table(rows, page, indent=""))
+
+
+def _whole_rule(rule: RuleText, page: Page) -> list[str]:
+    lines = [paint(clean(f"{rule.code} {rule.name}", page), page, "bold")]
+    lines += paragraph(f"severity {rule.severity}, fix {rule.fix}, kind {rule.kind}", page, indent="  ")
+    lines += ["", *paragraph(rule.summary, page)]
+    for block in rule.explanation.strip().split("\n\n"):
+        lines += ["", *_explained(block, page)]
+    return lines
+
+
+def _explained(block: str, page: Page) -> list[str]:
+    """A paragraph of an explanation, filled; a line with a label (`By hand: ...`) or a dash begins a new one."""
+    chunks: list[str] = []
+    for line in block.splitlines():
+        if chunks and not _OPENING.match(line):
+            chunks[-1] += f" {line.strip()}"
+        else:
+            chunks.append(line)
+    lines = []
+    for chunk in chunks:
+        indent = chunk[: len(chunk) - len(chunk.lstrip())]
+        hanging = indent + ("  " if chunk.lstrip().startswith("-") else "")
+        lines += paragraph(chunk, page, indent=indent, hanging=hanging)
+    return lines
+
+
+def engines_text(engines: tuple[EngineFacts, ...], page: Page) -> str:
+    """For each engine its releases, and by method how matching changed and since when."""
+    lines: list[str] = []
+    for facts in engines:
+        ends = span(facts.releases[0], facts.releases[-1], page) if facts.releases else ""
+        title = f"{facts.name}: {plural(len(facts.releases), 'modelled release')}, {ends}"
+        lines += [""] if lines else []
+        lines += [paint(line, page, "bold") for line in paragraph(title, page)]
+        lines += paragraph(" ".join(facts.releases), page, indent="  ")
+        lines += table(
+            [row for method, points in _by_method(facts).items() for row in _points(method, points, page)], page
+        )
+    return page_text(lines)
+
+
+def _by_method(facts: EngineFacts) -> dict[str, list[ChangePoint]]:
+    methods: dict[str, list[ChangePoint]] = {}
+    for point in sorted(facts.changes, key=lambda point: key(point.release)):
+        methods.setdefault(point.method, []).append(point)
+    return methods
+
+
+def _points(method: str, points: Sequence[ChangePoint], page: Page) -> list[list[Cell]]:
+    return [
+        [Cell("" if at else clean(method, page), ("cyan",))]
+        + [Cell(clean(text, page)) for text in (point.release, point.name, point.source)]
+        for at, point in enumerate(points)
+    ]

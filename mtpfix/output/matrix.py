@@ -1,0 +1,102 @@
+"""The verdict matrix for a reader: releases that share a verdict are one row, causes that repeat are one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from mtpfix.model import DecisionRow, EngineRow, Part, VerdictKind
+from mtpfix.releases import key
+
+PARTS: tuple[Part, ...] = ("target", "draft")
+Verdicts = Mapping[Part, VerdictKind]
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    """Neighbouring releases of one engine that agree on every part."""
+
+    engine: str
+    first: str
+    last: str
+    verdicts: Verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """A cause that profiles of one engine share.
+
+    spans    first and last release of each run of releases
+    modules  what the verdict rests on in any of them
+    """
+
+    engine: str
+    part: Part
+    verdict: VerdictKind
+    reason: str
+    error: str
+    spans: tuple[tuple[str, str], ...]
+    modules: tuple[str, ...]
+
+
+def parts(rows: Iterable[EngineRow]) -> tuple[Part, ...]:
+    """The parts that the rows speak of, the target first."""
+    seen = {row.part for row in rows}
+    return tuple(part for part in PARTS if part in seen)
+
+
+def merged(rows: Sequence[EngineRow]) -> tuple[MatrixRow, ...]:
+    """The matrix, engines in their own order, the newest releases of each engine first."""
+    return tuple(
+        row for engine in dict.fromkeys(row.engine for row in rows) for row in reversed(_merged_engine(engine, rows))
+    )
+
+
+def _merged_engine(engine: str, rows: Sequence[EngineRow]) -> list[MatrixRow]:
+    verdicts: dict[str, dict[Part, VerdictKind]] = {}
+    for row in rows:
+        if row.engine == engine:
+            for release in row.releases or (row.version,):
+                verdicts.setdefault(release, {})[row.part] = row.verdict
+    out: list[MatrixRow] = []
+    for release in sorted(verdicts, key=key):
+        if out and out[-1].verdicts == verdicts[release]:
+            out[-1] = MatrixRow(engine, out[-1].first, release, out[-1].verdicts)
+        else:
+            out.append(MatrixRow(engine, release, release, verdicts[release]))
+    return out
+
+
+def causes(rows: Sequence[EngineRow]) -> tuple[Why, ...]:
+    """Why an engine does not load a part, newest releases first; equal causes are one, whatever releases they hit."""
+    found: dict[tuple[str, Part, VerdictKind, str, str], list[EngineRow]] = {}
+    order = {engine: at for at, engine in enumerate(dict.fromkeys(row.engine for row in rows))}
+    for row in sorted(rows, key=lambda row: (-order[row.engine], key(row.version)), reverse=True):
+        if row.verdict != "loads" and (row.reason or row.error):
+            found.setdefault((row.engine, row.part, row.verdict, row.reason, row.error), []).append(row)
+    known = {engine: releases(row for row in rows if row.engine == engine) for engine in order}
+    return tuple(
+        Why(
+            *cause,
+            spans(releases(hit), known[cause[0]]),
+            tuple(dict.fromkeys(name for row in hit for name in row.modules)),
+        )
+        for cause, hit in found.items()
+    )
+
+
+def releases(rows: Iterable[EngineRow | DecisionRow]) -> tuple[str, ...]:
+    """Every release of the rows, ascending."""
+    return tuple(sorted({release for row in rows for release in row.releases or (row.version,)}, key=key))
+
+
+def spans(some: Sequence[str], every: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Releases as runs (first, last) of neighbours in `every`, newest run first."""
+    place = {release: at for at, release in enumerate(every)}
+    out: list[tuple[str, str]] = []
+    for release in some:
+        if out and place.get(release, -1) == place.get(out[-1][1], -2) + 1:
+            out[-1] = (out[-1][0], release)
+        else:
+            out.append((release, release))
+    return tuple(reversed(out))

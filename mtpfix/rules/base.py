@@ -1,0 +1,190 @@
+"""What a rule is, and what it may look at.
+
+A rule knows no engine and no format: it reads the decisions before and after the plan, already set against storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mtpfix import releases
+from mtpfix.decisions import Judge, Profile, Table, World
+from mtpfix.engines.sources import Fragment
+from mtpfix.formats.base import Format
+from mtpfix.model import EngineRow, Finding, FixKind, Location, Part, Severity
+from mtpfix.solve import Solution
+from mtpfix.verdicts import Mismatch
+
+Key = tuple[str, tuple[str, ...], Part, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A mismatch that a rule answers for. `fixed`: the plan mends it; `entry`: the entry at fault, if one is."""
+
+    mismatch: Mismatch
+    fixed: bool
+    location: Location | None = None
+    entry: str = ""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything rules look at.
+
+    claims   the mismatches by rule code (see claims.py)
+    sidecar  what hf_quant_config.json decides wrongly and config.json decides rightly
+    """
+
+    world: World
+    fmt: Format | None
+    before: tuple[Table, ...]
+    rows_before: tuple[EngineRow, ...]
+    rows_after: tuple[EngineRow, ...]
+    solutions: tuple[Solution, ...]
+    claims: Mapping[str, Sequence[Claim]] = field(default_factory=dict)
+    sidecar: tuple[Claim, ...] = ()
+
+    def loads_somewhere(self, part: Part) -> bool:
+        """Whether, after the plan, some engine's newest release loads a part."""
+        return any(row.verdict == "loads" and row.latest and row.part == part for row in self.rows_after)
+
+    def fragments(self) -> tuple[Fragment, ...]:
+        """The quantization configs that some judge reads, each once."""
+        seen = {
+            (table.fragment.file, table.fragment.pointer): table.fragment for table in self.before if table.fragment
+        }
+        return tuple(seen.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: code, name, kind (a letter of the design's table), its usual severity and fix, and its texts."""
+
+    code: str
+    name: str
+    kind: str
+    severity: Severity
+    fix: FixKind
+    summary: str
+    explanation: str
+    check: Callable[[Context], Iterable[Finding]]
+
+
+def key_of(mismatch: Mismatch) -> Key:
+    """What makes two mismatches the same before and after a plan."""
+    judge = mismatch.judge
+    return judge.engine.name, judge.profile.releases, judge.part, mismatch.row.unit.name
+
+
+def spans(judges: Iterable[Judge]) -> tuple[str, ...]:
+    """Profiles as release ranges: `vllm>=0.17,<0.25`. Neighbouring profiles are joined."""
+    names: dict[str, set[str]] = {}
+    for judge in judges:
+        names.setdefault(judge.engine.name, set()).update(judge.profile.releases)
+    return tuple(text for engine, found in names.items() for text in _ranges(engine, found))
+
+
+def _ranges(engine: str, found: set[str]) -> list[str]:
+    every = releases.modelled(engine)
+    if found >= set(every):
+        return [engine]
+    out: list[str] = []
+    start = None
+    for name in (*every, ""):
+        if name in found:
+            start = start or name
+        elif start:
+            low = "" if start == every[0] else f">={start}"
+            high = f"<{name}" if name else ""
+            out.append(engine + ",".join(filter(None, (low, high))))
+            start = None
+    return out
+
+
+def modules_of(claims: Iterable[Claim]) -> tuple[tuple[str, ...], int]:
+    """The modules of some claims, each once, and how many they are with every expert counted."""
+    units = {claim.mismatch.row.unit.name: claim.mismatch.row.unit for claim in claims}
+    names: list[str] = []
+    for name, unit in units.items():
+        head, marker, rest = name.partition(".experts.")
+        tail = rest.partition(".")[2]
+        experts = unit.stored.experts
+        names.extend(f"{head}{marker}{number}.{tail}" for number in experts) if experts else names.append(name)
+    return tuple(names), len(names)
+
+
+def stored_as(claims: Iterable[Claim]) -> str:
+    """The stored schemes of some claims, in words."""
+    return ", ".join(sorted({claim.mismatch.row.unit.stored.scheme.name for claim in claims}))
+
+
+def locations_of(claims: Iterable[Claim]) -> tuple[Location, ...]:
+    """Where the entries at fault stand, each place once."""
+    return tuple(dict.fromkeys(claim.location for claim in claims if claim.location))
+
+
+def by_part(claims: Iterable[Claim]) -> Mapping[Part, list[Claim]]:
+    """Claims by the part of the model that they are about, the draft first."""
+    out: dict[Part, list[Claim]] = {}
+    for claim in sorted(claims, key=lambda claim: claim.mismatch.judge.part):
+        out.setdefault(claim.mismatch.judge.part, []).append(claim)
+    return out
+
+
+def profiles_of(claims: Iterable[Claim]) -> tuple[Profile, ...]:
+    """The profiles of some claims, each once."""
+    return tuple(dict.fromkeys(claim.mismatch.judge.profile for claim in claims))
+
+
+def finding(
+    rule: str,
+    claims: Sequence[Claim],
+    message: str,
+    *,
+    hint: str = "",
+    severity: Severity = "error",
+    fix: FixKind = "none",
+    locations: Sequence[Location] = (),
+) -> Finding:
+    """A finding about some claims of one part."""
+    names, count = modules_of(claims)
+    return Finding(
+        rule=rule,
+        severity=severity,
+        fix=fix,
+        message=message,
+        hint=hint,
+        part=claims[0].mismatch.judge.part,
+        engines=spans(claim.mismatch.judge for claim in claims),
+        modules=names,
+        module_count=count,
+        locations=tuple(locations) or locations_of(claims),
+    )
+
+
+def list_locations(context: Context) -> tuple[Location, ...]:
+    """The exclusion lists that the plan changes, else those that engines read."""
+    changed = [Location(item.fragment.file, item.fragment.pointer + item.where.pointer) for item in context.solutions
+               if not item.empty]  # fmt: skip
+    if changed or context.fmt is None:
+        return tuple(changed)
+    found = ((fragment, context.fmt.exclusions(fragment.value)) for fragment in context.fragments())
+    return tuple(Location(fragment.file, fragment.pointer + where.pointer) for fragment, where in found if where)
+
+
+def evidence(claim: Claim) -> str:
+    """One module with what is stored against what the engine makes of it."""
+    item = claim.mismatch
+    stored = item.row.unit.stored
+    shape = " × ".join(map(str, stored.shape)) or "scalar"
+    built = item.answer.scheme if item.answer.decision == "quantized" else item.answer.decision
+    asked = item.row.ask.runtime if item.row.ask else ""
+    as_name = f" (asked as {asked})" if asked and asked != stored.name else ""
+    return f"{stored.name}: stored {stored.scheme.name} [{shape}], {item.judge.engine.name} builds it {built}{as_name}"
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 module`, `4 modules`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,160 @@
+"""Which rule answers for which mismatch: every one has exactly one home.
+
+A mismatch that the plan mends belongs to the rule that says what was wrong with the lists; one that no list mends
+belongs to the rule that says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from mtpfix.decisions import Judge, Table, World
+from mtpfix.engines.sources import Fragment
+from mtpfix.families.base import LIST_LAYERS
+from mtpfix.formats import format_of
+from mtpfix.formats.base import Format
+from mtpfix.model import Location
+from mtpfix.rules.base import Claim, key_of
+from mtpfix.rules.entries import malformed, means
+from mtpfix.verdicts import Mismatch
+
+
+def claims(
+    world: World, tables: Sequence[Table], found: Iterable[Mismatch], left: Iterable[Mismatch]
+) -> Mapping[str, Sequence[Claim]]:
+    """The mismatches by rule code. `left`: what is still wrong after the plan."""
+    stuck = {key_of(item) for item in left}
+    fragments = {id(table.judge): table.fragment for table in tables}
+    home = _Home(world, tables)
+    out: dict[str, list[Claim]] = {}
+    for item in found:
+        fragment = fragments[id(item.judge)]
+        claim = Claim(item, key_of(item) not in stuck, *_entry_at_fault(item, fragment))
+        out.setdefault(home.rule(claim, fragment), []).append(claim)
+    return out
+
+
+def _entry_at_fault(item: Mismatch, fragment: Fragment | None) -> tuple[Location | None, str]:
+    cause = item.answer.cause
+    if not cause.pointer or fragment is None:
+        return None, ""
+    return Location(fragment.file, fragment.pointer + cause.pointer), cause.entry
+
+
+class _Home:
+    """Finds the rule for a claim; remembers what it learned about entries and names."""
+
+    def __init__(self, world: World, tables: Sequence[Table]) -> None:
+        self.world = world
+        self.tables = tables
+        self._names: dict[tuple[object, ...], frozenset[str]] = {}
+        self._broad: dict[tuple[str, str], bool] = {}
+        self._lists: dict[tuple[str, str], tuple[Format | None, tuple[str, ...]]] = {}
+
+    def rule(self, claim: Claim, fragment: Fragment | None) -> str:
+        item = claim.mismatch
+        stored = item.row.unit.stored
+        if stored.scheme.kind == "odd" or stored.scheme.extra or self.must_be_plain(claim):
+            return "MTP007"
+        if item.kind == "scales":
+            return "MTP012"
+        if item.kind == "scheme":
+            return "MTP009"
+        if item.kind == "error":
+            return self._error(claim)
+        if item.kind == "unexpected":
+            return self._unexpected(claim)
+        return self._unlisted(claim, fragment) if claim.fixed else self._cannot(claim)
+
+    def must_be_plain(self, claim: Claim) -> bool:
+        """Whether a module that its family keeps in full precision is stored quantized."""
+        unit, family = claim.mismatch.row.unit, self.world.family
+        if family is None or not unit.stored.quantized:
+            return False
+        return family.full_precision.find(unit.key, self.world.layers) is not None
+
+    def _error(self, claim: Claim) -> str:
+        if claim.mismatch.answer.error == "re.error":
+            return "MTP016"
+        if claim.fixed or self._stored_unlike(claim):
+            return "MTP010"
+        return "MTP008"
+
+    def _stored_unlike(self, claim: Claim) -> bool:
+        item = claim.mismatch
+        if item.row.ask is None:
+            return False
+        kinds = {
+            row.unit.stored.quantized
+            for table in self.tables
+            if table.judge is item.judge
+            for row, _ in table.decided
+            if row.ask is not None and row.ask.runtime == item.row.ask.runtime
+        }
+        return len(kinds) > 1
+
+    def _unexpected(self, claim: Claim) -> str:
+        if not claim.location:
+            return "MTP008"
+        place = (claim.location.file, claim.location.pointer)
+        if place not in self._broad:
+            self._broad[place] = self._covers_plain(claim.location, claim.entry)
+        return "MTP004" if self._broad[place] else "MTP005"
+
+    def _covers_plain(self, location: Location, entry: str) -> bool:
+        """Whether an entry also decides, rightly, for a module that is stored plain."""
+        return any(
+            row.unit.stored.plain and answer.cause.entry == entry and answer.decision == "plain"
+            for table in self.tables
+            if table.fragment is not None and table.fragment.file == location.file
+            for row, answer in table.decided
+        )
+
+    def _unlisted(self, claim: Claim, fragment: Fragment | None) -> str:
+        name = claim.mismatch.row.unit.name
+        fmt, entries = self._list_of(fragment)
+        meant = [entry for entry in entries if means(entry, name)]
+        if fmt is not None and any(malformed(fmt, entry) for entry in meant):
+            return "MTP016"
+        if meant:
+            return "MTP002"
+        others = [self._list_of(other) for other in self._fragments() if other is not fragment]
+        return "MTP003" if any(means(entry, name) for _, listed in others for entry in listed) else "MTP001"
+
+    def _cannot(self, claim: Claim) -> str:
+        """Why no list mends it: no list or a colliding name (MTP015), or this engine (MTP008)."""
+        item = claim.mismatch
+        asked = item.row.ask
+        if item.kind == "fault" or asked is None or asked.layer not in LIST_LAYERS:
+            return "MTP008"
+        fragment = next((table.fragment for table in self.tables if table.judge is item.judge), None)
+        fmt, _ = self._list_of(fragment)
+        if fmt is None or fragment is None or fmt.exclusions(fragment.value) is None:
+            return "MTP015"
+        return "MTP015" if asked.runtime in self._quantized_names(item.judge) else "MTP008"
+
+    def _quantized_names(self, judge: Judge) -> frozenset[str]:
+        """Runtime names that the other part of the same profile asks for modules that are stored quantized."""
+        at = (judge.profile, judge.part)
+        if at not in self._names:
+            self._names[at] = frozenset(
+                row.ask.runtime
+                for table in self.tables
+                if table.judge.profile == judge.profile and table.judge.part != judge.part
+                for row, _ in table.decided
+                if row.ask is not None and row.unit.stored.quantized
+            )
+        return self._names[at]
+
+    def _fragments(self) -> list[Fragment]:
+        return list({(t.fragment.file, t.fragment.pointer): t.fragment for t in self.tables if t.fragment}.values())
+
+    def _list_of(self, fragment: Fragment | None) -> tuple[Format | None, tuple[str, ...]]:
+        if fragment is None:
+            return None, ()
+        at = (fragment.file, fragment.pointer)
+        if at not in self._lists:
+            fmt = format_of(fragment.value)
+            where = fmt.exclusions(fragment.value) if fmt else None
+            self._lists[at] = (fmt, where.entries if where else ())
+        return self._lists[at]

@@ -1,0 +1,54 @@
+"""What an entry means to say, and what is wrong with its form, apart from any engine."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+
+from mtpfix.formats.base import Format, regex_matches
+
+_WRAPPERS = ("model.language_model.", "language_model.model.", "language_model.", "model.")
+_STRAY = re.compile(r"(^|[^.*\\])\.\.+(?=[^.*]|$)|^\.(?!\*)|\s")
+
+
+def means(entry: str, name: str) -> bool:
+    """Whether somebody who wrote this entry meant this module, whatever dialect and prefix they used."""
+    text = re.sub(r"^[+-]:", "", entry)
+    bare = _bare(name)
+    if text.startswith("re:") or entry.startswith(("-:", "+:")):
+        pattern = text.removeprefix("re:")
+        return any(_regex_means(pattern, each) for each in (name, bare))
+    wanted = _bare(text)
+    return _glob_means(wanted, bare)
+
+
+def _bare(name: str) -> str:
+    """A name without wrapper prefixes and stray dots."""
+    name = re.sub(r"\.\.+", ".", name.strip().strip("."))
+    for wrapper in _WRAPPERS:
+        if name.startswith(wrapper):
+            return name.removeprefix(wrapper)
+    return name
+
+
+def _glob_means(wanted: str, bare: str) -> bool:
+    if not wanted.strip("*. "):
+        return bool(wanted)
+    if "*" in wanted or "?" in wanted:
+        return fnmatchcase(bare, wanted) or fnmatchcase(bare, f"*.{wanted}")
+    return f".{wanted}." in f".{bare}."
+
+
+def _regex_means(pattern: str, name: str) -> bool:
+    return regex_matches(pattern, name) or regex_matches(f".*{pattern.lstrip('^')}", name)
+
+
+def malformed(fmt: Format, entry: str) -> str:
+    """Why an entry can never match, or breaks an engine, in words; "" for a sound one."""
+    if not entry.strip():
+        return "it is empty"
+    if fmt.name == "modelopt" and not entry.startswith("re:") and _STRAY.search(entry):
+        return "it has an empty path component or a blank"
+    if fmt.name == "fp8" and entry.startswith("*"):
+        return "it starts with `*`: a literal in vLLM and SGLang, and no valid regex in transformers"
+    return ""

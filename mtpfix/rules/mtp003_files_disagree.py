@@ -1,0 +1,44 @@
+"""MTP003 files-disagree: config.json and its sidecar decide differently"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mtpfix.model import Finding
+from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, list_locations, modules_of, plural
+
+EXPLANATION = """\
+vLLM and SGLang read config.json, TensorRT-LLM reads hf_quant_config.json first. Where the two decide
+differently for a module, one of them lies about the weights, and the checkpoint works in one engine and not in
+the other. Lists that are spelled differently and mean the same are no finding.
+Fix: the file that contradicts the stored tensors gets the missing entries (or loses the wrong ones).
+"""
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding a part: modules that one file covers and the other does not."""
+    claims = [*context.claims.get("MTP003", ()), *context.sidecar]
+    for part, mine in by_part(claims).items():
+        fixed = all(claim.fixed for claim in mine)
+        _, count = modules_of(mine)
+        yield finding(
+            "MTP003",
+            mine,
+            f"config.json and hf_quant_config.json decide differently for {plural(count, 'module')} of the {part}. "
+            f"{evidence(mine[0])}.",
+            hint="bring the files into agreement with what is stored: mtpfix apply" if fixed else "",
+            fix="safe" if fixed else "none",
+            locations=list_locations(context),
+        )
+
+
+RULE = Rule(
+    "MTP003",
+    "files-disagree",
+    "C",
+    "error",
+    "safe",
+    "config.json and its sidecar decide differently",
+    EXPLANATION,
+    check,
+)

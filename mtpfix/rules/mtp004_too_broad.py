@@ -1,0 +1,45 @@
+"""MTP004 exclusion-too-broad: an entry also covers modules that are stored quantized"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mtpfix.model import Finding
+from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural
+
+EXPLANATION = """\
+An entry covers modules that are stored in full precision, and others that are stored quantized. The engine
+builds the latter in full precision and cannot load their packed weights or scales, or drops the scales
+silently.
+Common causes: a bare layer number (`model.layers.4` is a substring of `model.layers.45`), a trailing star after
+a number, a regex that is anchored at its start only, a top-level fragment such as `model*`.
+Fix: the entry is replaced by narrower ones that cover exactly what is stored in full precision.
+"""
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding a part and state (mended or not)."""
+    for part, claims in by_part(context.claims.get("MTP004", ())).items():
+        entries = ", ".join(sorted({repr(claim.entry) for claim in claims}))
+        fixed = all(claim.fixed for claim in claims)
+        _, count = modules_of(claims)
+        yield finding(
+            "MTP004",
+            claims,
+            f"{entries} also covers {plural(count, 'module')} of the {part} that "
+            f"{'is' if count == 1 else 'are'} stored quantized. {evidence(claims[0])}: {claims[0].mismatch.why}.",
+            hint="narrow the entry: mtpfix apply" if fixed else "no narrower entry is safe in every engine",
+            fix="safe" if fixed else "none",
+        )
+
+
+RULE = Rule(
+    "MTP004",
+    "exclusion-too-broad",
+    "D",
+    "error",
+    "safe",
+    "an entry also covers modules that are stored quantized",
+    EXPLANATION,
+    check,
+)

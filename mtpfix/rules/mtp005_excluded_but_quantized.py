@@ -1,0 +1,36 @@
+"""MTP005 excluded-but-quantized: declared plain, stored quantized"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mtpfix.model import Finding
+from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural, stored_as
+
+EXPLANATION = """\
+An entry says that modules are in full precision, but their tensors are quantized: scales are stored beside
+them, or the weights are packed. The engine builds full-precision parameters and fails on the scales, or drops
+them.
+Fix: the entry is removed where the engines can then load the modules as they are stored.
+"""
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding a part."""
+    for part, claims in by_part(context.claims.get("MTP005", ())).items():
+        entries = ", ".join(sorted({repr(claim.entry) for claim in claims}))
+        fixed = all(claim.fixed for claim in claims)
+        _, count = modules_of(claims)
+        yield finding(
+            "MTP005",
+            claims,
+            f"{plural(count, 'module')} of the {part} excluded by {entries}, but stored as {stored_as(claims)}. "
+            f"{evidence(claims[0])}: {claims[0].mismatch.why}.",
+            hint="remove the entry: mtpfix apply" if fixed else "store these modules in full precision, or re-export",
+            fix="safe" if fixed else "none",
+        )
+
+
+RULE = Rule(
+    "MTP005", "excluded-but-quantized", "E", "error", "safe", "declared plain, stored quantized", EXPLANATION, check
+)

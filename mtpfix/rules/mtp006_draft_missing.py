@@ -1,0 +1,45 @@
+"""MTP006 draft-missing: the config declares a draft that is not stored"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mtpfix.model import Finding, Location
+from mtpfix.rules.base import Context, Rule
+
+EXPLANATION = """\
+A count key of the config says that the checkpoint holds draft layers, but no tensor of them is stored. Engines
+that start speculative decoding from such a checkpoint fail, or run a draft of uninitialised numbers.
+The usual cause is an exporter that loads the model through a class which drops the draft.
+No metadata makes up for missing tensors. Ways out: restore them from the base checkpoint, or set the count to
+0, which gives up speculative decoding with this checkpoint.
+"""
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """A finding when draft layers are declared and none is stored."""
+    world = context.world
+    if not world.declared or world.by_part["draft"] or world.checkpoint_lists_missing_draft:
+        return
+    family = world.family
+    names = " or ".join(family.count_keys) if family else ""
+    yield Finding(
+        rule="MTP006",
+        severity="error",
+        fix="none",
+        message=f"the config declares {world.declared} draft layer(s) ({names}), and no tensor of a draft is stored",
+        hint="restore the draft's tensors from the base checkpoint, or set the count to 0 to give the draft up",
+        locations=tuple(Location("config.json", pointer) for pointer in world.count_pointers),
+    )
+
+
+RULE = Rule(
+    "MTP006",
+    "draft-missing",
+    "F",
+    "error",
+    "none",
+    "the config declares a draft that is not stored",
+    EXPLANATION,
+    check,
+)

@@ -1,0 +1,60 @@
+"""MTP007 misexported: weights that no metadata can mend"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mtpfix.decisions import Unit
+from mtpfix.model import Finding
+from mtpfix.rules.base import Context, Rule, plural, spans
+
+EXPLANATION = """\
+The stored tensors themselves are wrong: a projection that its family keeps in full precision was packed,
+weights of full width stand beside scales for packed ones, or names of a quantizer's inner state leaked into the
+export.
+Some engine releases can load a packed projection (the matrix says which); the checkpoint is still not what a
+right export is, and older releases fail.
+No list entry changes stored bytes. Ways out: export again with the module left out of quantization, or restore
+the module from the base checkpoint.
+"""
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding a part: modules whose stored form no entry can describe."""
+    claims = context.claims.get("MTP007", ())
+    hit = {claim.mismatch.row.unit.name for claim in claims}
+    for part, units in context.world.by_part.items():
+        bad = [unit for unit in units if unit.name in hit or context.world.misexported(unit)]
+        if not bad:
+            continue
+        judges = [claim.mismatch.judge for claim in claims if claim.mismatch.judge.part == part]
+        yield Finding(
+            rule="MTP007",
+            severity="error",
+            fix="none",
+            message=f"{plural(len(bad), 'module')} of the {part} stored in a form that no metadata can mend. {_why(bad[0])}",
+            hint="export again with these modules in full precision, or restore them from the base checkpoint",
+            part=part,
+            engines=spans(judges),
+            modules=tuple(unit.name for unit in bad),
+            module_count=len(bad),
+        )
+
+
+def _why(unit: Unit) -> str:
+    scheme = unit.stored.scheme
+    weight = next((cell for cell in unit.stored.raw.cells if cell.suffix.startswith(("weight", "qweight"))), None)
+    held = f"{weight.suffix} is {weight.dtype} {list(weight.shape)}" if weight else "it has no weight"
+    if scheme.extra:
+        return f"{unit.name} carries quantizer state that no engine reads: {', '.join(scheme.extra)}."
+    if scheme.kind == "odd":
+        return f"{unit.name}: {held}; {scheme.note or 'the tensors fit no known scheme'}."
+    wanted = (
+        f"expected a full-precision weight of shape {list(unit.stored.shape)}"
+        if unit.stored.shape
+        else "expected full precision"
+    )
+    return f"{unit.name}: {held}, stored as {scheme.name}; {wanted}."
+
+
+RULE = Rule("MTP007", "misexported", "G", "error", "none", "weights that no metadata can mend", EXPLANATION, check)

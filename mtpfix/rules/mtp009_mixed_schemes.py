@@ -1,0 +1,42 @@
+"""MTP009 mixed-schemes: stored in another quantization scheme than declared"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mtpfix.model import Finding
+from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural, stored_as
+
+EXPLANATION = """\
+Modules are quantized, and the config says so, but in another scheme than the one that is stored: MXFP4 experts
+under an NVFP4 declaration, for instance. The engine allocates parameters and scales of the declared scheme;
+some scales are then never written, or shapes do not fit.
+Fix: only where the format can give a module a scheme of its own (MIXED_PRECISION, config groups), and the
+engine honours it for this part. Else the modules have to be exported again in one scheme.
+"""
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding a part: stored scheme, declared scheme, and the scales that stay unwritten."""
+    for part, claims in by_part(context.claims.get("MTP009", ())).items():
+        allocated = ", ".join(sorted({claim.mismatch.answer.scheme for claim in claims}))
+        _, count = modules_of(claims)
+        yield finding(
+            "MTP009",
+            claims,
+            f"{plural(count, 'module')} of the {part} stored as {stored_as(claims)}, allocated as {allocated}. "
+            f"{evidence(claims[0])}: {claims[0].mismatch.why}.",
+            hint="export the modules in the declared scheme; the matrix names the releases that choose the stored one",
+        )
+
+
+RULE = Rule(
+    "MTP009",
+    "mixed-schemes",
+    "I",
+    "error",
+    "none",
+    "stored in another quantization scheme than declared",
+    EXPLANATION,
+    check,
+)

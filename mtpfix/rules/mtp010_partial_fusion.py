@@ -1,0 +1,53 @@
+"""MTP010 partial-fusion: shards of one fused module are declared or stored unlike"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mtpfix.model import Finding
+from mtpfix.rules.base import Claim, Context, Rule, by_part, finding, modules_of, plural
+
+EXPLANATION = """\
+Engines fuse linears: q, k and v; gate and up; the two first projections of MLA; the experts of a layer. One
+fused module has one scheme, so its shards must be listed together or not at all; a list that names some of them
+stops the engine while it builds the model.
+Fix: the entries are completed (or lifted) to match what is stored. Where the shards are stored unlike, no list
+can say it, and the checkpoint has to be exported again.
+"""
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding a part and state: entries to complete, or shards stored unlike."""
+    for part, claims in by_part(context.claims.get("MTP010", ())).items():
+        for fixed in (True, False):
+            mine = [claim for claim in claims if claim.fixed is fixed]
+            if mine:
+                yield _finding(part, mine, fixed)
+
+
+def _finding(part: str, mine: list[Claim], fixed: bool) -> Finding:
+    _, count = modules_of(mine)
+    asked = mine[0].mismatch.row.ask
+    fused = asked.runtime if asked else ""
+    if fixed:
+        message = (
+            f"{plural(count, 'module')} of the {part} are shards of fused modules that the list names only in part"
+        )
+        hint = "complete the entries: mtpfix apply"
+    else:
+        message = f"{plural(count, 'module')} of the {part} are shards of fused modules and stored unlike each other"
+        hint = "export again with all shards of a fused module in one scheme"
+    text = f"{message}, e.g. {fused}: {mine[0].mismatch.why}."
+    return finding("MTP010", mine, text, hint=hint, fix="safe" if fixed else "none")
+
+
+RULE = Rule(
+    "MTP010",
+    "partial-fusion",
+    "J",
+    "error",
+    "safe",
+    "shards of one fused module are declared or stored unlike",
+    EXPLANATION,
+    check,
+)

@@ -1,0 +1,45 @@
+"""MTP015 not-representable: no entry can say it without catching something else"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mtpfix.model import Finding
+from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural
+
+EXPLANATION = """\
+The format has no list that an engine reads (MXFP4), or the engine looks the module up under a name that another
+module of the target has as well: an entry for the draft's `model.layers.0` would switch off the target's layer
+0. Adding it would be a false repair.
+It is a warning as long as some engine's newest release loads the part, else an error.
+"""
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding a part and engine, with the collision named."""
+    for part, claims in by_part(context.claims.get("MTP015", ())).items():
+        for engine in dict.fromkeys(claim.mismatch.judge.engine.name for claim in claims):
+            mine = [claim for claim in claims if claim.mismatch.judge.engine.name == engine]
+            asked = mine[0].mismatch.row.ask
+            _, count = modules_of(mine)
+            yield finding(
+                "MTP015",
+                mine,
+                f"no safe entry covers {plural(count, 'module')} of the {part} in {engine}: it asks for "
+                f"{asked.runtime if asked else ''}, which is also the name of a module stored quantized, or reads no list. "
+                f"{evidence(mine[0])}: {mine[0].mismatch.why}.",
+                hint="serve with an engine that the matrix shows as loading, or without this draft",
+                severity="warning" if context.loads_somewhere(part) else "error",
+            )
+
+
+RULE = Rule(
+    "MTP015",
+    "not-representable",
+    "–",
+    "warning",
+    "none",
+    "no entry can say it without catching something else",
+    EXPLANATION,
+    check,
+)

@@ -1,0 +1,42 @@
+"""MTP016 malformed-entry: an entry that can never match, or that breaks an engine"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mtpfix.model import Finding
+from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural
+
+EXPLANATION = """\
+An entry has a form that no engine can match (an empty path component, a stray dot, a blank) or that stops one
+(`*mtp*` is not a valid regex, and transformers compiles the entries of an fp8 list). What it was meant for is
+not covered.
+Fix: the entry is replaced by one that says the same in a form that every engine understands.
+"""
+
+
+def check(context: Context) -> Iterator[Finding]:
+    """One finding a part."""
+    for part, claims in by_part(context.claims.get("MTP016", ())).items():
+        fixed = all(claim.fixed for claim in claims)
+        _, count = modules_of(claims)
+        yield finding(
+            "MTP016",
+            claims,
+            f"a malformed entry leaves {plural(count, 'module')} of the {part} uncovered. {evidence(claims[0])}: "
+            f"{claims[0].mismatch.why}.",
+            hint="rewrite the entry: mtpfix apply" if fixed else "remove the entry",
+            fix="safe" if fixed else "none",
+        )
+
+
+RULE = Rule(
+    "MTP016",
+    "malformed-entry",
+    "–",
+    "error",
+    "safe",
+    "an entry that can never match, or that breaks an engine",
+    EXPLANATION,
+    check,
+)

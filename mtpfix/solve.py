@@ -1,0 +1,412 @@
+"""The smallest sound set of entries for one exclusion list (pure).
+
+Candidates come from the module tree in the format's own dialect; every engine profile judges each of them over
+every module. What is added never makes a module worse that was right before, and what can be left out is.
+
+The order of work: take out entries that make quantized modules plain or break an engine; add the faithful spelling
+(the checkpoint's own names) of what is then missing, the stripped spelling where the draft sits under a wrapper; add
+aliases (an engine's own names) for what is still missing; drop every alias that nothing needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from mtpfix.decisions import Judge, Row, Unit, World
+from mtpfix.engines.sources import Fragment
+from mtpfix.families.base import LIST_LAYERS
+from mtpfix.formats.base import ExclusionList, Format, Reach
+from mtpfix.model import Answer, Part
+
+Role = Literal["faithful", "stripped", "alias"]
+Verdicts = tuple[tuple[Answer, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """An entry that the plan adds. `node`: what it stands for; `engines`: who needs an alias ("" for the others)."""
+
+    entry: str
+    role: Role
+    node: str
+    part: Part
+    engine: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """What becomes of one exclusion list: the places of the entries that go, and the entries that come."""
+
+    fragment: Fragment
+    where: ExclusionList
+    removed: tuple[int, ...]
+    added: tuple[Added, ...]
+
+    @property
+    def empty(self) -> bool:
+        return not self.removed and not self.added
+
+    def value(self) -> Mapping[str, Any]:
+        """The quantization config after the change."""
+        return rewritten(self.fragment.value, self.where, self.removed, [item.entry for item in self.added])
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A name that an entry can stand for, and what is known about it."""
+
+    name: str
+    reach: Reach
+    part: Part
+    impure: bool
+    covered: bool
+    wanted: bool
+
+
+def wrong(unit: Unit, answer: Answer) -> bool:
+    """Whether a decision contradicts how the module is stored."""
+    if unit.stored.plain:
+        return answer.decision in ("quantized", "error")
+    return unit.stored.quantized and answer.decision in ("plain", "error")
+
+
+def rewritten(
+    value: Mapping[str, Any], where: ExclusionList, removed: Iterable[int], added: Sequence[str]
+) -> Mapping[str, Any]:
+    """A quantization config with entries taken out of its exclusion list and others put in."""
+    *path, key = where.pointer.split("/")[1:]
+    out: dict[str, Any] = dict(value)
+    inner = out
+    for step in path:
+        inner[step] = dict(inner[step])
+        inner = inner[step]
+    gone = set(removed)
+    old = inner.get(key)
+    if where.keyed:
+        items = list(old.items()) if isinstance(old, Mapping) else []
+        inner[key] = {**{entry: {} for entry in added}, **dict(_kept(items, gone))}
+    elif where.present or added:
+        inner[key] = [*_kept(list(old) if isinstance(old, (list, tuple)) else [], gone), *added]
+    return out
+
+
+def _kept(items: Sequence[Any], gone: set[int]) -> list[Any]:
+    return [item for place, item in enumerate(items) if place not in gone]
+
+
+class Solver:
+    """Works one list out; holds the judges so that each trial costs only the matching."""
+
+    def __init__(self, world: World, fmt: Format, fragment: Fragment, judges: Sequence[Judge]) -> None:
+        self.world, self.fmt, self.fragment = world, fmt, fragment
+        usable = [judge for judge in judges if judge.view is not None and not judge.method.error]
+        self.judges, self.members = zip(*map(compact, usable), strict=True) if usable else ((), ())
+        self.base = self._judged(fragment.value)
+
+    def solve(self, where: ExclusionList, malformed: Callable[[str], bool]) -> Solution:
+        """The change that mends most and harms nothing; an empty one where nothing can be mended."""
+        removed = self._gone(where, malformed)
+        state = self._try(where, removed, ())
+        added = self._faithful(where, removed, state)
+        added = self._aliases(where, removed, added)
+        added = self._pruned(where, removed, added)
+        removed, added = self._cancelled(where, removed, added)
+        solution = Solution(self.fragment, where, removed, added)
+        final = self._try(where, removed, self._entries(added))
+        if self._faults(final) >= self._faults(self.base) or self._harmed(self.base, final):
+            return Solution(self.fragment, where, (), ())
+        return solution
+
+    # -- trials ------------------------------------------------------------------------------------------------
+
+    def _judged(self, value: Mapping[str, Any]) -> Verdicts:
+        return tuple(judge.answers(self.world, value) for judge in self.judges)
+
+    def _try(self, where: ExclusionList, removed: Iterable[int], entries: Sequence[str]) -> Verdicts:
+        return self._judged(rewritten(self.fragment.value, where, removed, entries))
+
+    def _pairs(self, state: Verdicts) -> Iterator[tuple[Judge, Row, Answer]]:
+        for judge, answers in zip(self.judges, state, strict=True):
+            for row, answer in zip(judge.rows, answers, strict=True):
+                yield judge, row, answer
+
+    def _faults(self, state: Verdicts) -> int:
+        return sum(wrong(row.unit, answer) for _, row, answer in self._pairs(state))
+
+    def _harmed(self, before: Verdicts, after: Verdicts) -> bool:
+        """Whether anything that was right is wrong after a change."""
+        return any(
+            wrong(row.unit, new) and not wrong(row.unit, old)
+            for (_, row, old), (_, _, new) in zip(self._pairs(before), self._pairs(after), strict=True)
+        )
+
+    # -- entries that have to go -------------------------------------------------------------------------------
+
+    def _gone(self, where: ExclusionList, malformed: Callable[[str], bool]) -> tuple[int, ...]:
+        """Places of entries that make a quantized module plain, break an engine, or can never match.
+
+        Taking one out may bring another to light, so that this is asked until nothing new comes.
+        """
+        texts = {entry for entry in where.entries if malformed(entry)}
+        value = self.fragment.value
+        while True:
+            removed = _places(where, texts)
+            value = rewritten(self.fragment.value, where, removed, ())
+            new = self._bad(value) - texts
+            if not new:
+                return removed
+            texts |= new
+
+    def _bad(self, value: Mapping[str, Any]) -> set[str]:
+        """Entries that are at fault in a quantization config."""
+        found: set[str] = set()
+        for judge, row, answer in self._pairs(self._judged(value)):
+            if not wrong(row.unit, answer):
+                continue
+            if answer.cause.pointer and (row.unit.stored.quantized or answer.error == "re.error"):
+                found.add(answer.cause.entry)
+            elif answer.decision == "error" and row.unit.stored.quantized:
+                found.update(self._shard_entries(judge, row, value))
+        return found
+
+    def _shard_entries(self, judge: Judge, row: Row, value: Mapping[str, Any]) -> set[str]:
+        """Entries that name some shards of a fused module whose shards are all stored quantized."""
+        assert row.ask is not None
+        fused = row.ask.runtime.rpartition(".")[2]
+        parent = row.ask.runtime.removesuffix(fused)
+        matcher = judge.engine.matcher(judge.query(self.world, value))
+        answers = [matcher.decide(parent + shard, "linear") for shard in judge.packed.get(fused, ())]
+        return {answer.cause.entry for answer in answers if answer.decision == "plain" and answer.cause.pointer}
+
+    # -- entries that have to come -----------------------------------------------------------------------------
+
+    def _entries(self, added: Iterable[Added]) -> list[str]:
+        return [item.entry for item in added]
+
+    def _faithful(self, where: ExclusionList, removed: tuple[int, ...], state: Verdicts) -> tuple[Added, ...]:
+        """The checkpoint's own spelling of every plain module that some engine would quantize."""
+        kept = tuple(
+            entry for place, entry in zip(where.places, where.entries, strict=True) if place not in set(removed)
+        )
+        wanted = self._missing_names(state)
+        if not wanted:
+            return ()
+        leaves = [self._leaf(unit, kept, wanted) for unit in self.world.units]
+        nodes = [*self._nodes(leaves, "target"), *self._nodes(leaves, "draft")]
+        choices = [choice for node in nodes for choice in self._spelled(node, kept)]
+        return self._accepted(where, removed, (), choices)
+
+    def _missing_names(self, state: Verdicts) -> set[str]:
+        """Units that are stored plain and that some judge would not build plain."""
+        found: set[str] = set()
+        for judge, answers, members in zip(self.judges, state, self.members, strict=True):
+            for row, answer, names in zip(judge.rows, answers, members, strict=True):
+                if _missing(row.unit, answer):
+                    found.update(names)
+        return found
+
+    def _leaf(self, unit: Unit, kept: Sequence[str], wanted: set[str]) -> Leaf:
+        name, reach = holder(unit.name)
+        part: Part = "draft" if unit.draft else "target"
+        covered = unit.stored.plain and any(self.fmt.covers(entry, unit.name) for entry in kept)
+        return Leaf(name, reach, part, not unit.stored.plain, covered, unit.name in wanted)
+
+    def _nodes(self, leaves: Sequence[Leaf], part: Part) -> Iterator[Leaf]:
+        def allowed(prefix: str, below: Sequence[Leaf]) -> bool:
+            if any(leaf.part != part for leaf in below):
+                return False
+            numbered = any(step.isdecimal() for step in prefix.split("."))
+            if part == "draft":
+                return bool(prefix) and (numbered or self.fmt.container())
+            last = prefix.rpartition(".")[2]
+            return self.fmt.name == "modelopt" and numbered and not last.isdecimal() and len(below) > 1
+
+        yield from (node for node in summarised(leaves, allowed) if node.part == part)
+
+    def _spelled(self, node: Leaf, kept: tuple[str, ...]) -> Iterator[tuple[tuple[Added, ...], ...]]:
+        """A node's alternatives: each is a set of entries that come together."""
+        found = tuple((Added(entry, "faithful", node.name, node.part),) for entry in
+                      self.fmt.spellings(node.name, node.reach, kept))  # fmt: skip
+        yield found
+        wrapper = self.world.family.wrapper if self.world.family else None
+        if wrapper and node.part == "draft" and node.name.startswith(wrapper[0]):
+            bare = wrapper[1] + node.name.removeprefix(wrapper[0])
+            yield tuple((Added(entry, "stripped", bare, node.part),) for entry in
+                        self.fmt.spellings(bare, node.reach, kept))  # fmt: skip
+
+    def _accepted(
+        self,
+        where: ExclusionList,
+        removed: tuple[int, ...],
+        added: tuple[Added, ...],
+        choices: Sequence[tuple[tuple[Added, ...], ...]],
+    ) -> tuple[Added, ...]:
+        """Takes the first alternative of each choice that harms nothing; all first ones at once where that is sound."""
+        firsts = tuple(item for choice in choices if choice for item in choice[0])
+        start = self._try(where, removed, self._entries(added))
+        together = (*added, *firsts)
+        if not self._harmed(start, self._try(where, removed, self._entries(together))):
+            return together
+        for choice in choices:
+            for items in choice:
+                trial = (*added, *items)
+                after = self._try(where, removed, self._entries(trial))
+                if not self._harmed(start, after):
+                    added, start = trial, after
+                    break
+        return added
+
+    def _aliases(self, where: ExclusionList, removed: tuple[int, ...], added: tuple[Added, ...]) -> tuple[Added, ...]:
+        """Engines' own names for what is still missing, one judge after the other, the newest releases first."""
+        state = self._try(where, removed, self._entries(added))
+        order = sorted(range(len(self.judges)), key=lambda at: not self.judges[at].profile.latest)
+        for at in order:
+            for node in self._runtime_nodes(at, state):
+                for entry in self.fmt.aliases(node.name, node.reach):
+                    item = Added(entry, "alias", node.name, node.part, self.judges[at].engine.name)
+                    trial = (*added, item)
+                    after = self._try(where, removed, self._entries(trial))
+                    if not self._harmed(state, after) and self._faults(after) < self._faults(state):
+                        added, state = trial, after
+                        break
+        return added
+
+    def _runtime_nodes(self, at: int, state: Verdicts) -> Iterator[Leaf]:
+        """The nodes of a judge's own names that are missing: whole subtrees first, then what is in them."""
+        judge = self.judges[at]
+        leaves = [_runtime_leaf(judge, row, answer) for row, answer in zip(judge.rows, state[at], strict=True)
+                  if row.ask is not None and row.ask.layer in LIST_LAYERS]  # fmt: skip
+        if not any(leaf.wanted for leaf in leaves):
+            return
+        others = self._other_names(judge)
+
+        def allowed(prefix: str, below: Sequence[Leaf]) -> bool:
+            return bool(prefix) and not any(name == prefix or name.startswith(f"{prefix}.") for name in others)
+
+        yield from summarised(leaves, allowed)
+        yield from (leaf for leaf in leaves if leaf.wanted)
+
+    def _other_names(self, judge: Judge) -> set[str]:
+        """Names that the other part of the same engine profile asks for."""
+        return {
+            row.ask.runtime
+            for other in self.judges
+            if other.profile == judge.profile and other.part != judge.part
+            for row in other.rows
+            if row.ask is not None
+        }
+
+    # -- what can be left out ----------------------------------------------------------------------------------
+
+    def _pruned(self, where: ExclusionList, removed: tuple[int, ...], added: tuple[Added, ...]) -> tuple[Added, ...]:
+        """Drops doubles, and every alias that nothing needs, the last one added first."""
+        added = tuple({item.entry: item for item in reversed(added)}.values())[::-1]
+        faults = self._faults(self._try(where, removed, self._entries(added)))
+        for item in reversed([item for item in added if item.role == "alias"]):
+            fewer = tuple(other for other in added if other is not item)
+            if self._faults(self._try(where, removed, self._entries(fewer))) <= faults:
+                added = fewer
+        mended = self._missing_names(self.base) - self._missing_names(self._try(where, removed, self._entries(added)))
+        return tuple(item for item in added if item.role == "alias" or self._serves(item, mended))
+
+    def _serves(self, item: Added, mended: set[str]) -> bool:
+        """Whether a faithful or stripped entry stands for something that the change mends in some engine."""
+        wrapper = self.world.family.wrapper if self.world.family else None
+        node = item.node
+        if item.role == "stripped" and wrapper:
+            node = wrapper[0] + node.removeprefix(wrapper[1])
+        return any(name == node or name.startswith(f"{node}.") for name in mended)
+
+    def _cancelled(
+        self, where: ExclusionList, removed: tuple[int, ...], added: tuple[Added, ...]
+    ) -> tuple[tuple[int, ...], tuple[Added, ...]]:
+        """An entry that goes and comes again stays where it is."""
+        place_of = {entry: place for place, entry in zip(where.places, where.entries, strict=True) if place in removed}
+        back = {item.entry for item in added} & place_of.keys()
+        stays = {place_of[entry] for entry in back}
+        return tuple(place for place in removed if place not in stays), tuple(
+            item for item in added if item.entry not in back
+        )
+
+
+def compact(judge: Judge) -> tuple[Judge, tuple[tuple[str, ...], ...]]:
+    """The judge with one row for each question, and the names of the units that ask it.
+
+    Units that ask alike and are stored alike (the shards of a fused linear, the experts of a layer) are judged once.
+    """
+    seen: dict[tuple[Any, ...], Row] = {}
+    names: dict[tuple[Any, ...], list[str]] = {}
+    for row in judge.rows:
+        kind = row.unit.stored.scheme.kind
+        if row.ask is not None and kind in ("plain", "quantized"):
+            at = (row.ask, kind, tuple(map(id, row.specials)))
+            seen.setdefault(at, row)
+            names.setdefault(at, []).append(row.unit.name)
+    return replace(judge, rows=tuple(seen.values())), tuple(map(tuple, names.values()))
+
+
+def holder(name: str) -> tuple[str, Reach]:
+    """The name an entry would stand for: an expert's is that of all experts of its layer."""
+    head, found, _ = name.partition(".experts.")
+    return (f"{head}.experts", "experts") if found else (name, "leaf")
+
+
+def summarised(leaves: Sequence[Leaf], allowed: Callable[[str, Sequence[Leaf]], bool]) -> Iterator[Leaf]:
+    """The highest allowed nodes that hold something wanted, nothing impure and nothing covered; leaves elsewhere."""
+    merged: dict[str, Leaf] = {}
+    for leaf in leaves:
+        old = merged.get(leaf.name)
+        merged[leaf.name] = leaf if old is None else _joined(old, leaf)
+    yield from _below("", list(merged.values()), 0, allowed)
+
+
+def _joined(one: Leaf, other: Leaf) -> Leaf:
+    return replace(
+        one,
+        impure=one.impure or other.impure,
+        covered=one.covered and other.covered,
+        wanted=one.wanted or other.wanted,
+    )
+
+
+def _below(
+    prefix: str, leaves: list[Leaf], depth: int, allowed: Callable[[str, Sequence[Leaf]], bool]
+) -> Iterator[Leaf]:
+    wanted = [leaf for leaf in leaves if leaf.wanted]
+    if not wanted:
+        return
+    clean = not any(leaf.impure or leaf.covered for leaf in leaves)
+    if clean and len(leaves) > 1 and allowed(prefix, leaves):
+        yield Leaf(prefix, "below", wanted[0].part, False, False, True)
+        return
+    children: dict[str, list[Leaf]] = {}
+    for leaf in leaves:
+        steps = leaf.name.split(".")
+        if len(steps) == depth + 1:
+            if leaf.wanted and not leaf.impure:
+                yield leaf
+        else:
+            children.setdefault(".".join(steps[: depth + 1]), []).append(leaf)
+    for child, below in children.items():
+        if len(below) == 1 and below[0].wanted and not below[0].impure:
+            yield below[0]
+        else:
+            yield from _below(child, below, depth + 1, allowed)
+
+
+def _runtime_leaf(judge: Judge, row: Row, answer: Answer) -> Leaf:
+    assert row.ask is not None
+    reach: Reach = "experts" if row.ask.layer == "moe" else "leaf"
+    right = answer.decision == "plain" and bool(answer.cause.pointer)
+    return Leaf(row.ask.runtime, reach, judge.part, not row.unit.stored.plain, right, _missing(row.unit, answer))
+
+
+def _missing(unit: Unit, answer: Answer) -> bool:
+    return unit.stored.plain and wrong(unit, answer)
+
+
+def _places(where: ExclusionList, texts: set[str]) -> tuple[int, ...]:
+    """Every place at which one of some entries stands."""
+    return tuple(place for place, entry in zip(where.places, where.entries, strict=True) if entry in texts)

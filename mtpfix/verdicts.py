@@ -1,0 +1,285 @@
+"""What happens when an engine loads a part: decisions set against storage.
+
+Loading is names, shapes and dtypes: a stored tensor finds a parameter of its name or none, fits it or does not, and
+what nothing reached stays unwritten. The layouts below say which parameters a scheme has; families add their loaders'
+exceptions as `fault` rows. Seen in real loads on a CPU (vLLM 0.33.0, SGLang 0.5.23); TensorRT-LLM and transformers
+were read only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from mtpfix import releases
+from mtpfix.decisions import Judge, Row, Table, World
+from mtpfix.families.base import Fault
+from mtpfix.families.conditions import holds_all
+from mtpfix.model import Answer, EngineRow, VerdictKind
+
+_RANK: dict[VerdictKind, int] = {"loads": 0, "unsupported": 1, "unknown": 2, "degrades": 3, "fails": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A module that does not load as it is stored under one judge.
+
+    kind  `unlisted` stored plain, built quantized · `unexpected` stored quantized, built plain · `error` the
+          engine raises on the decision · `scheme` another scheme than stored · `scales` a scale is missing or
+          renamed · `odd` no signature fits · `fault` a known fault of this engine
+    """
+
+    judge: Judge
+    row: Row
+    answer: Answer
+    kind: str
+    verdict: VerdictKind
+    why: str
+    error: str = ""
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The parameters of a scheme: the weight's name, whether it keeps the full width, each scale and its form.
+
+    What an engine allocates for a scheme, and what an exporter stores for it, are the same names and forms.
+    """
+
+    weight: str
+    full: bool
+    scales: Mapping[str, str] = field(default_factory=dict)
+
+
+PLAIN = Layout("weight", True)
+_NVFP4 = {"weight_scale": "group", "weight_scale_2": "tensor"}
+_INT4 = {"scales": "group", "qzeros": "group"}
+LAYOUTS: Mapping[str, Layout] = {
+    "": PLAIN,
+    "bf16": PLAIN,
+    "f16": PLAIN,
+    "f32": PLAIN,
+    "nvfp4": Layout("weight", False, {**_NVFP4, "input_scale": "tensor"}),
+    "nvfp4-w4a16": Layout("weight", False, _NVFP4),
+    "nvfp4-awq": Layout("weight", False, {**_NVFP4, "input_scale": "tensor", "pre_quant_scale": "in"}),
+    "fp8": Layout("weight", True, {"weight_scale": "tensor", "input_scale": "tensor"}),
+    "fp8-channel": Layout("weight", True, {"weight_scale": "channel"}),
+    "fp8-block": Layout("weight", True, {"weight_scale_inv": "block"}),
+    "fp8-block-ct": Layout("weight", True, {"weight_scale": "block"}),
+    "fp8-pb": Layout("weight", True, {"weight_scale": "block"}),
+    "mxfp8": Layout("weight", True, {"weight_scale": "group"}),
+    "mxfp4": Layout("weight", False, {"weight_scale": "group"}),
+    "dsv4-fp8": Layout("weight", True, {"weight_scale_inv": "block"}),
+    "dsv4-fp4": Layout("weight", False, {"weight_scale": "group"}),
+    "ct-nvfp4": Layout("weight_packed", False, {
+        "weight_scale": "group", "weight_global_scale": "tensor", "input_global_scale": "tensor"}),
+    "ct-nvfp4a16": Layout("weight_packed", False, {"weight_scale": "group", "weight_global_scale": "tensor"}),
+    "ct-mxfp4": Layout("weight_packed", False, {"weight_scale": "group"}),
+    "ct-w4a16": Layout("weight_packed", False, {"weight_scale": "group"}),
+    "ct-w8a16": Layout("weight_packed", False, {"weight_scale": "group"}),
+    "ct-w8a8": Layout("weight", True, {"weight_scale": "channel"}),
+    "gptq4": Layout("qweight", False, _INT4),
+    "gptq8": Layout("qweight", False, _INT4),
+    "awq4": Layout("qweight", False, _INT4),
+}  # fmt: skip
+# What a loader does with a stored tensor that no parameter waits for, unless a family says otherwise.
+SKIPS_UNKNOWN_NAMES = frozenset({"sglang", "transformers"})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What loading a stored scheme into the parameters of an allocated one comes to."""
+
+    verdict: VerdictKind
+    why: str
+
+
+@lru_cache(maxsize=1024)
+def outcome(engine: str, allocated: str, stored: str) -> Outcome:
+    """The general outcome: names that no parameter waits for, shapes that do not fit, scales never written."""
+    built, held = LAYOUTS.get(allocated), LAYOUTS.get(stored)
+    if built is None or held is None:
+        return Outcome("fails", f"{stored or 'plain'} tensors do not fit the parameters of {allocated or 'plain'}")
+    skips = engine in SKIPS_UNKNOWN_NAMES
+    if built.weight != held.weight:
+        if skips:
+            return Outcome(
+                "degrades", f"no parameter is called {held.weight}: the tensors are skipped, nothing is loaded"
+            )
+        return Outcome("fails", f"no parameter is called {held.weight}")
+    if built.full != held.full:
+        return Outcome("fails", "packed and full-width weights have unlike shapes")
+    unlike = [name for name, form in held.scales.items() if built.scales.get(name, form) != form]
+    if unlike:
+        return Outcome("fails", f"{unlike[0]} has another shape than the parameter")
+    unknown = [name for name in held.scales if name not in built.scales]
+    if unknown and not skips:
+        return Outcome("fails", f"no parameter is called {unknown[0]}")
+    unwritten = [name for name in built.scales if name not in held.scales]
+    if unwritten:
+        return Outcome("degrades", f"the weights are cast and {' and '.join(unwritten)} never written")
+    if unknown:
+        return Outcome("degrades", f"{' and '.join(unknown)} are dropped, the quantized bytes read as plain weights")
+    return Outcome("loads", "")
+
+
+def mismatches(world: World, table: Table) -> Iterator[Mismatch]:
+    """Every module of a table that does not load as it is stored."""
+    for row, answer in table.decided:
+        found = _mismatch(world, table, row, answer)
+        if found is not None:
+            yield found
+
+
+def _mismatch(world: World, table: Table, row: Row, answer: Answer) -> Mismatch | None:
+    fault = _fault(world, table, row, answer)
+    plain = _general(table.judge, row, answer)
+    if fault is None:
+        return plain
+    if fault.verdict == "loads":
+        return None
+    kind = plain.kind if plain else "fault"
+    return Mismatch(table.judge, row, answer, kind, fault.verdict, fault.why, fault.error, fault)
+
+
+def _fault(world: World, table: Table, row: Row, answer: Answer) -> Fault | None:
+    view = table.judge.view
+    if view is None:
+        return None
+    value = table.fragment.value if table.fragment else {}
+    for fault in view.faults:
+        if (
+            _applies(fault, table.judge, row, answer)
+            and fault.modules.find(row.unit.key, world.layers) is not None
+            and holds_all(fault.when, value, world.config, world.layers)
+        ):
+            return fault
+    return None
+
+
+def _applies(fault: Fault, judge: Judge, row: Row, answer: Answer) -> bool:
+    scheme = row.unit.stored.scheme
+    return (
+        releases.holds(judge.profile.first, fault.span)
+        and (not fault.methods or judge.method.name in fault.methods)
+        and fault.decided in ("", answer.decision)
+        and fault.stored in ("", scheme.kind)
+        and (not fault.schemes or scheme.name in fault.schemes)
+    )
+
+
+def _general(judge: Judge, row: Row, answer: Answer) -> Mismatch | None:
+    stored = row.unit.stored
+    engine = judge.engine.name
+    if answer.decision in ("absent", "unknown") or stored.scheme.kind == "other":
+        return None
+    if answer.decision == "error":
+        return Mismatch(judge, row, answer, "error", "fails", answer.cause.rule, answer.error)
+    if stored.scheme.kind == "odd":
+        return Mismatch(judge, row, answer, "odd", "fails", stored.scheme.note or "the stored tensors fit no scheme")
+    if answer.decision == "plain":
+        if stored.plain:
+            return None
+        found = outcome(engine, "plain", stored.scheme.name)
+        return Mismatch(judge, row, answer, "unexpected", found.verdict, found.why)
+    if stored.plain:
+        found = outcome(engine, answer.scheme, "plain")
+        return Mismatch(judge, row, answer, "unlisted", found.verdict, found.why)
+    return _between_schemes(judge, row, answer)
+
+
+def _between_schemes(judge: Judge, row: Row, answer: Answer) -> Mismatch | None:
+    """Stored quantized and built quantized: the same scheme, one that differs by a scale, or another."""
+    scheme = row.unit.stored.scheme
+    if scheme.missing:
+        why = f"scales that the engine needs are not stored: {', '.join(scheme.missing)}"
+        return Mismatch(judge, row, answer, "scales", "fails", why)
+    if scheme.name == answer.scheme or not answer.scheme:
+        return None
+    found = outcome(judge.engine.name, answer.scheme, scheme.name)
+    if found.verdict == "loads" or (answer.scheme, scheme.name) in _HARMLESS.get(judge.engine.name, ()):
+        return None
+    kind = "scales" if _same_weights(answer.scheme, scheme.name) else "scheme"
+    return Mismatch(judge, row, answer, kind, found.verdict, f"{found.why}")
+
+
+# (allocated, stored) pairs that differ in input_scale alone: vLLM drops it for W4A16
+# (vllm-0.33.0 model_executor/layers/quantization/modelopt.py:2532-2545), SGLang presets it.
+_HARMLESS: Mapping[str, frozenset[tuple[str, str]]] = {
+    "vllm": frozenset({("nvfp4-w4a16", "nvfp4"), ("fp8-channel", "fp8")}),
+    "sglang": frozenset({("nvfp4-w4a16", "nvfp4"), ("nvfp4", "nvfp4-w4a16")}),
+}
+
+
+def _same_weights(allocated: str, stored: str) -> bool:
+    """Whether two schemes store the same weights, so that only scales (or their names) tell them apart."""
+    pair = {allocated, stored}
+    return any(pair <= same for same in _ALIKE)
+
+
+_ALIKE = (
+    frozenset({"fp8-block", "fp8-block-ct", "fp8-pb"}),
+    frozenset({"nvfp4", "nvfp4-w4a16"}),
+    frozenset({"ct-nvfp4", "ct-nvfp4a16"}),
+)
+
+
+Forced = tuple[VerdictKind, str, str]
+
+
+def forced(world: World, table: Table) -> Forced | None:
+    """A verdict that the files alone settle: shards missing, or the draft absent though it is asked for."""
+    index = world.checkpoint.index
+    if index is not None and index.missing_shards:
+        return "fails", f"the index names files that are missing: {', '.join(index.missing_shards[:3])}", ""
+    if table.judge.part != "draft" or table.judge.view is None or world.draft_is_loadable:
+        return None
+    return _missing_draft(world, table)
+
+
+def _missing_draft(world: World, table: Table) -> Forced:
+    view = table.judge.view
+    value = table.fragment.value if table.fragment else {}
+    for fault in view.faults if view else ():
+        if (
+            fault.stored == "missing"
+            and releases.holds(table.judge.profile.first, fault.span)
+            and (not fault.methods or table.judge.method.name in fault.methods)
+            and holds_all(fault.when, value, world.config, world.layers)
+        ):
+            return fault.verdict, fault.why, fault.error
+    if table.judge.engine.name == "vllm" and table.fragment is None:
+        return "fails", "the draft's tensors are not stored", "Following weights were not initialized from checkpoint"
+    return "degrades", "the draft's tensors are not stored, and its parameters stay unwritten", ""
+
+
+def worst(found: list[Mismatch]) -> Mismatch | None:
+    """The mismatch that settles the verdict."""
+    return max(found, key=lambda item: _RANK[item.verdict], default=None)
+
+
+def engine_row(table: Table, found: list[Mismatch], forced: Forced | None = None) -> EngineRow:
+    """The matrix row of a table. `forced`: a verdict that storage alone settles (draft absent, shards missing)."""
+    judge, profile = table.judge, table.judge.profile
+    settled = worst(found)
+    verdict, reason, error = _settled(table, settled, forced)
+    names = tuple(item.row.unit.name for item in found if settled and item.verdict == settled.verdict)
+    return EngineRow(
+        profile.engine, profile.first, profile.releases, profile.latest, judge.part, verdict, reason, names, error
+    )
+
+
+def _settled(table: Table, settled: Mismatch | None, forced: Forced | None) -> Forced:
+    if table.judge.known != "known":
+        return table.judge.known, table.judge.reason, ""
+    if settled and (settled.verdict == "fails" or not forced):
+        return settled.verdict, settled.why, settled.error
+    return forced or _unknown_or_loads(table)
+
+
+def _unknown_or_loads(table: Table) -> tuple[VerdictKind, str, str]:
+    unknown = [row.unit.name for row, answer in table.decided if answer.decision == "unknown"]
+    if unknown:
+        return "unknown", f"{len(unknown)} modules have names that mtpfix has no facts about, e.g. {unknown[0]}", ""
+    return "loads", "", ""

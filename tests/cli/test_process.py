@@ -1,0 +1,252 @@
+"""mtpfix as a process: start-up, pipes, terminals, encodings, and the whole path on a tiny checkpoint."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import resource
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+
+import mtpfix
+
+MTPFIX = (sys.executable, "-m", "mtpfix")
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("MTPFIX", "COLUMNS"))}
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        kept.pop(name, None)
+    return {**kept, **more}
+
+
+def run(*args: Any, env: dict[str, str] | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*MTPFIX, *map(str, args)],
+        capture_output=True,
+        encoding="utf-8",
+        env=environment(**(env or {})),
+        timeout=120,
+        check=False,
+        **more,
+    )
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    return tiny.qwen3_next(tmp_path / "model", "mtp.layers.0*")
+
+
+def test_help_is_quick() -> None:
+    """150 ms of processor time, the best of ten: what a clock shows on a machine that does nothing else."""
+    spent = []
+    for _ in range(10):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run("--help")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        spent.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+    assert min(spent) < 0.150
+
+
+def test_help_imports_no_engine_and_no_parser() -> None:
+    code = (
+        "import sys; from mtpfix.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
+    loaded = set(done.stderr.split())
+    ours = {name for name in loaded if name.startswith("mtpfix")}
+    assert ours == {"mtpfix", "mtpfix.cli", "mtpfix.cli.guard", "mtpfix.errors"}
+    assert not loaded & {"json", "jsonpatch", "msgspec", "orjson", "fnmatch2", "numpy", "huggingface_hub", "rich"}
+
+
+def test_the_version() -> None:
+    assert run("--version").stdout == f"mtpfix, version {mtpfix.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["check", "list", "apply"])
+def test_what_is_no_checkpoint(tmp_path: Path, command: str) -> None:
+    for path in (tmp_path / "none", tmp_path):
+        done = run(command, path)
+        assert done.returncode == 3
+        assert done.stdout == ""
+        assert done.stderr.startswith("Error: ")
+        assert "Traceback" not in done.stderr
+
+
+def test_check_apply_undo(broken: Path) -> None:
+    before = tiny.contents(broken)
+    first = json.loads(run("check", broken, "--format", "json").stdout)
+    assert first["status"] == "fixable"
+    assert tiny.contents(broken) == before
+
+    dry = run("apply", broken, "--dry-run")
+    assert dry.returncode == 1
+    assert tiny.contents(broken) == before
+    assert [line for line in dry.stdout.splitlines() if line.startswith("+") and "mtp" in line]
+
+    done = run("apply", broken)
+    assert (done.returncode, done.stdout) == (0, dry.stdout)
+    after = tiny.contents(broken)
+    assert {name for name in before if before[name] != after[name]} == {"config.json", "hf_quant_config.json"}
+    assert run("check", broken).returncode == 0
+
+    again = run("apply", broken)
+    assert (again.returncode, again.stdout) == (0, "")
+    assert tiny.contents(broken) == after
+
+    undone = run("undo", broken)
+    assert undone.returncode == 0
+    assert tiny.contents(broken) == before
+    assert run("undo", broken).returncode != 0
+
+
+def test_the_plan_of_the_json_is_what_apply_does(broken: Path) -> None:
+    import jsonpatch
+
+    files = json.loads(run("check", broken, "--format", "json").stdout)["plan"]["files"]
+    patched = {
+        name: jsonpatch.apply_patch(json.loads((broken / name).read_text("utf-8")), ops) for name, ops in files.items()
+    }
+    run("apply", broken)
+    assert {name: json.loads((broken / name).read_text("utf-8")) for name in files} == patched
+
+
+def test_the_diff_is_a_patch(broken: Path) -> None:
+    done = run("apply", broken, "--dry-run")
+    run("apply", broken)
+    after = tiny.contents(broken)
+    run("undo", broken)
+    subprocess.run(["patch", "-p1", "--quiet"], input=done.stdout, text=True, cwd=broken, check=True)
+    assert tiny.contents(broken) == after
+
+
+def test_explain_names_the_entry(broken: Path) -> None:
+    done = run("explain", broken, "mtp.**", "--engine", "vllm==0.33.0")
+    assert done.returncode == 0
+    assert '"mtp.layers.0*"' in done.stdout
+    rows = json.loads(run("explain", broken, "mtp.fc", "--format", "json").stdout)["decisions"]
+    assert {row["module"] for row in rows} == {"mtp.fc"}
+    missing = run("explain", broken, "mtp.nothing.*")
+    assert missing.returncode == 2
+    assert missing.stderr.startswith("Error: ")
+
+
+def test_list_shows_what_is_declared(broken: Path) -> None:
+    rows = json.loads(run("list", broken, "--format", "json").stdout)["tensors"]
+    named = {row["name"]: row for row in rows}
+    assert named["mtp.fc.weight"] == {
+        "name": "mtp.fc.weight",
+        "dtype": "BF16",
+        "shape": [128, 256],
+        "shard": "model.safetensors",
+        "stored": "bf16",
+        "declared": "quantized",
+    }
+    assert named["mtp.layers.0.mlp.experts.3.down_proj.weight"]["declared"] == "plain"
+    assert "mtp.layers.0.mlp.experts.{0..3}.{gate,up,down}_proj.weight ×12" in run("list", broken).stdout
+
+
+def test_the_library(broken: Path) -> None:
+    before = tiny.contents(broken)
+    report = mtpfix.check(broken)
+    plan = mtpfix.plan(report)
+    assert mtpfix.apply(plan) == tuple(plan.after)
+    assert mtpfix.check(broken).status == "clean"
+    assert sorted(mtpfix.undo(broken)) == ["config.json", "hf_quant_config.json"]
+    assert tiny.contents(broken) == before
+    assert mtpfix.ensure(broken).status == "clean"
+    (broken / "config.json").write_bytes(before["config.json"])
+    with pytest.raises(mtpfix.ConflictError):
+        mtpfix.undo(broken)
+
+
+def test_a_plan_that_has_gone_stale_is_refused(broken: Path) -> None:
+    plan = mtpfix.plan(mtpfix.check(broken))
+    (broken / "config.json").write_bytes((broken / "config.json").read_bytes() + b"\n")
+    before = tiny.contents(broken)
+    with pytest.raises(mtpfix.ConflictError):
+        mtpfix.apply(plan)
+    assert tiny.contents(broken) == before
+
+
+def test_a_reader_that_goes_away(broken: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*MTPFIX, "check", broken], stdout=writer, stderr=subprocess.PIPE, env=environment(), check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_a_terminal_without_unicode(broken: Path) -> None:
+    done = run("check", broken, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert done.returncode == 1
+    assert done.stdout.isascii()
+    assert done.stdout.startswith("x model: fixable; draft fails in vllm")
+
+
+def on_terminal(columns: int, *args: Any, **env: str) -> str:
+    """What a terminal of this width is sent."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    process = subprocess.Popen(
+        [*MTPFIX, *map(str, args)],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=environment(**{"TERM": "xterm", "LC_ALL": "C.UTF-8", **env}),
+    )
+    os.close(slave)
+    chunks = []
+    try:
+        while chunk := os.read(master, 65536):
+            chunks.append(chunk)
+    except OSError:
+        pass
+    os.close(master)
+    process.wait(timeout=60)
+    return b"".join(chunks).decode("utf-8").replace("\r\n", "\n")
+
+
+def test_a_terminal_gets_colour_and_its_width(broken: Path) -> None:
+    shown = on_terminal(70, "check", broken)
+    assert "\x1b[" in shown
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert max(map(len, bare.splitlines())) <= 70
+    assert on_terminal(70, "check", broken, NO_COLOR="1") == "".join(f"{line.rstrip()}\n" for line in bare.splitlines())
+    assert "\x1b" not in on_terminal(70, "check", broken, TERM="dumb")
+
+
+def test_a_pipe_gets_none(broken: Path) -> None:
+    assert "\x1b" not in run("check", broken).stdout + run("apply", broken, "--dry-run").stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from mtpfix.cli import main; main(prog_name='mtpfix')"],
+        capture_output=True,
+        text=True,
+        env=environment(_MTPFIX_COMPLETE=f"{shell}_source"),
+        check=False,
+    )
+    assert "mtpfix" in done.stdout

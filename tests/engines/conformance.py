@@ -1,0 +1,116 @@
+"""What a family file says against what a real engine did (see records.py); no engine is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mtpfix.families import identify
+from mtpfix.families.base import Ask, Family, View, ask, config_value, view_for
+from mtpfix.families.conditions import holds_all
+from mtpfix.families.patterns import Key, key_of
+from mtpfix.releases import holds
+from records import Record, Run
+
+METHODS = {
+    "auto_gptq": "gptq", "gptq_marlin": "gptq", "auto_awq": "awq", "awq_marlin": "awq", "inc": "auto-round",
+    "auto_round": "auto-round", "auto-round": "auto-round",
+}  # fmt: skip
+LIST_LAYERS = ("linear", "moe", "lm_head")
+Question = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A record, one run of it, and the view that is under test."""
+
+    record: Record
+    run: Run
+    family: Family
+    view: View
+    layers: int
+    method: str
+
+    @property
+    def quant(self) -> dict[str, Any]:
+        found = self.record.config.get("quantization_config") or self.record.files.get("hf_quant_config.json", {})
+        return dict(found)
+
+
+def case_of(record: Record, run: Run) -> Case | None:
+    """The case of a run; None where the family has no such view."""
+    family, reason = identify(record.config)
+    assert family is not None, reason
+    architectures = tuple(record.config.get("architectures", ()))
+    view = view_for(family, run.engine, run.part, run.version, architectures)  # type: ignore[arg-type]
+    if view is None:
+        return None
+    layers = config_value(record.config, (family.layers_key,))
+    return Case(record, run, family, view, layers, METHODS.get(run.method, run.method))
+
+
+def stored_names(record: Record) -> list[str]:
+    """Modules that own a matrix, norms and biases left out, in header order."""
+    named = {
+        name.rpartition(".")[0]: None
+        for name, _, shape in record.tensors()
+        if len(shape) > 1 or name.endswith((".qweight", ".weight_packed"))
+    }
+    return list(named)
+
+
+def answers(case: Case) -> Iterator[tuple[str, Key, Ask | None]]:
+    """What the view says about every stored module."""
+    for name in stored_names(case.record):
+        key = key_of(name)
+        yield name, key, ask(case.view, key, case.layers, case.run.version, case.method)
+
+
+def decided_by_class(case: Case, key: Key) -> bool:
+    """Whether a special of the view decides, so that the list is never asked."""
+    return any(
+        holds(case.run.version, fact.span)
+        and (not fact.methods or case.method in fact.methods)
+        and fact.modules.find(key, case.layers) is not None
+        and holds_all(fact.when, case.quant, case.record.config, case.layers)
+        for fact in case.view.specials
+    )
+
+
+def predicted(case: Case) -> set[Question]:
+    """The questions that the view predicts."""
+    return {
+        (found.runtime, found.layer)
+        for _, key, found in answers(case)
+        if found is not None and found.layer in LIST_LAYERS and not decided_by_class(case, key)
+    }
+
+
+def tolerated(case: Case) -> set[str]:
+    """Runtime names of modules that the engine builds though it loads nothing into them (`absent` rows)."""
+    return {found.runtime for _, _, found in answers(case) if found is not None and found.layer == "absent"}
+
+
+def bypassed(case: Case) -> set[str]:
+    """Runtime names that the view calls unasked, or decides by itself."""
+    return {
+        found.runtime
+        for _, key, found in answers(case)
+        if found is not None and found.runtime and (found.layer == "unasked" or decided_by_class(case, key))
+    }
+
+
+def asked(run: Run) -> set[Question]:
+    """The questions that the engine asked, embeddings left out."""
+    return {(prefix, kind) for prefix, kind, _, _ in run.asked if kind in LIST_LAYERS}
+
+
+def unnamed(case: Case) -> list[str]:
+    """Stored modules of the part that the view has no row for."""
+    draft = case.run.part == "draft"
+    return [
+        name
+        for name, key, found in answers(case)
+        if found is None and (case.family.separate or (case.family.draft.find(key, case.layers) is not None) == draft)
+    ]

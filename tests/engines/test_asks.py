@@ -1,0 +1,64 @@
+"""The family files ask what the real engines asked: recorded questions of vLLM 0.33.0 and SGLang 0.5.23."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from conformance import Case, asked, bypassed, case_of, predicted, tolerated, unnamed
+from records import ASKS, load_all
+
+
+def _cases() -> Iterator[object]:
+    for record in load_all():
+        for run in record.runs:
+            if run.asked and run.stage not in ("config", "quant_config"):
+                case = case_of(record, run)
+                if case is not None:
+                    yield pytest.param(case, id=f"{record.name}-{run.engine}-{run.part}")
+
+
+CASES = list(_cases())
+
+
+def complete(case: Case) -> bool:
+    """Whether the engine built the whole part."""
+    return not (case.run.verdict == "fails" and case.run.stage == "build")
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_stored_module_has_a_row(case: Case) -> None:
+    assert unnamed(case) == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_view_asks_what_the_engine_asks(case: Case) -> None:
+    expected, real = predicted(case), asked(case.run)
+    if complete(case):
+        assert sorted(expected - real) == []
+    assert sorted(question for question in real - expected if question[0] not in tolerated(case)) == []
+
+
+@pytest.mark.parametrize("case", [param for param in CASES if param.values[0].run.engine == "vllm"])
+def test_what_vllm_builds_without_asking_is_unasked(case: Case) -> None:
+    real = {prefix for prefix, _ in case.run.unasked}
+    assert sorted(real & {runtime for runtime, _ in predicted(case)}) == []
+    stored = {runtime for runtime in real if runtime in bypassed(case) | tolerated(case)}
+    assert sorted(real - stored - {"model.embed_tokens"}) == []
+
+
+@pytest.mark.parametrize("case", [param for param in CASES if param.values[0].run.engine == "vllm"])
+def test_packed_mapping_and_mapper_are_the_class_s(case: Case) -> None:
+    run = case.run
+    if case.view.quant == "own":
+        assert dict(case.view.packed or {}) == {} if run.part == "draft" else True
+    assert {name: list(shards) for name, shards in (case.view.packed or {}).items()} == (run.packed or {})
+    assert (case.view.mapper is None) == (run.mapper is None)
+    rules = dict(case.view.mapper.prefix) if case.view.mapper else {}
+    assert {old: new for old, new in rules.items() if new is not None} == (run.mapper or {}).get("prefix", {})
+
+
+def test_records_hold_no_local_paths() -> None:
+    for path in ASKS.glob("*.json"):
+        assert not re.search(r"/(work|tmp|home|root)/", path.read_text("utf-8")), path.name

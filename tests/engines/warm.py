@@ -1,0 +1,57 @@
+"""Runs drive scripts of one engine in forked children of a process that has imported the engine once.
+
+    VENV/bin/python warm.py FOLDER MODULE...          (FOLDER: the engine's drive scripts)
+
+A job is a line on stdin: a JSON list [script module, result file, argument...]; the answer on stdout is the exit code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+
+def child(module: Any, result: str, arguments: list[str]) -> int:
+    """Runs a script's `main` (or the `load` of the SGLang one) with stdout in a file."""
+    handle = os.open(result, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(handle, 1)
+    try:
+        if hasattr(module, "main"):
+            return int(module.main(arguments) or 0)
+        settings = dict(text.split("=", 1) for text in arguments[2:])
+        body, _ = module.load(arguments[0], arguments[1], **settings)
+        print(json.dumps(body), flush=True)
+    except SystemExit as stop:
+        return int(stop.code or 0) if isinstance(stop.code, int | None) else 1
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def main() -> None:
+    folder, *modules = sys.argv[1:]
+    sys.path.insert(0, folder)
+    sys.argv = ["warm"]
+    loaded = {}
+    for name in modules:
+        loaded[name] = importlib.import_module(name)
+        for prepare in ("boot", "widen"):
+            getattr(loaded[name], prepare, lambda: None)()
+    for line in sys.stdin:
+        script, result, *arguments = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            code = child(loaded[script], result, arguments)
+            sys.stderr.flush()
+            os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""JSON, version 1: the documents and the published schema agree, and neither says more than the contract."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any, get_type_hints
+
+import factories
+import jsonschema
+import pytest
+
+import mtpfix
+from mtpfix.model import Edit
+from mtpfix.output import json_v1
+from mtpfix.output.base import ChangePoint, CheckResult, EngineFacts, Page, RuleList, TensorList
+
+SCHEMA = json.loads(resources.files("mtpfix").joinpath("output/schema_v1.json").read_text("utf-8"))
+PAGE = Page()
+BOOK = {rule.code: rule for rule in factories.RULES}
+FACTS = EngineFacts("vllm", ("0.12.0", "0.33.0"), (ChangePoint("fp8", "0.33.0", "leaf-lists", "vllm 0.33.0 fp8.py:1"),))
+
+
+def valid(text: str, definition: str) -> Any:
+    """The document, checked against a definition of the schema and against the whole schema."""
+    document = json.loads(text)
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    jsonschema.validate(document, {**SCHEMA, "anyOf": [{"$ref": f"#/$defs/{definition}"}]})
+    jsonschema.validate(document, SCHEMA)
+    return document
+
+
+@pytest.mark.parametrize("report", [factories.fixable(), factories.clean(), factories.not_fixable()])
+def test_a_report_is_valid(report: Any) -> None:
+    document = valid(json_v1.FORMAT.check(CheckResult((report,), BOOK), PAGE), "report")
+    assert document["status"] == report.status
+    assert document["mtpfix"] == mtpfix.__version__
+
+
+def test_the_keys_are_those_of_the_contract() -> None:
+    document = valid(json_v1.FORMAT.check(CheckResult((factories.fixable(),), BOOK), PAGE), "report")
+    assert list(document) == [
+        *("schema_version", "mtpfix", "source", "checkpoint", "status", "engines", "findings", "plan")
+    ]
+    assert list(document["source"]) == ["kind", "id", "revision"]
+    assert list(document["checkpoint"]) == ["family", "format", "schemes", "tensors", "shards", "draft"]
+    assert list(document["checkpoint"]["draft"]) == ["declared", "stored", "tensors", "dtypes", "modules"]
+    assert list(document["engines"][0]) == ["engine", "version", "releases", "latest", "part", "verdict", "reason"]
+    assert list(document["findings"][0]) == [
+        *("rule", "name", "kind", "severity", "fix", "message", "hint", "engines", "modules", "module_count"),
+        "locations",
+    ]
+    assert list(document["plan"]) == ["files", "certificate"]
+
+
+def test_a_finding_carries_the_name_and_kind_of_its_rule() -> None:
+    document = json.loads(json_v1.FORMAT.check(CheckResult((factories.fixable(),), BOOK), PAGE))
+    assert [(f["rule"], f["name"], f["kind"]) for f in document["findings"]] == [
+        ("MTP008", "engine-cannot", "H"),
+        ("MTP001", "draft-not-excluded", "A"),
+    ]
+
+
+def test_the_plan_is_rfc_6902_by_file() -> None:
+    edits = (
+        Edit("config.json", "remove", "/a/0"),
+        Edit("hf_quant_config.json", "add", "/b/-", "x"),
+        Edit("config.json", "replace", "/c", None),
+    )
+    report = factories.fixable(plan=factories.plan(edits=edits))
+    document = valid(json_v1.FORMAT.check(CheckResult((report,), BOOK), PAGE), "report")
+    assert document["plan"]["files"] == {
+        "config.json": [{"op": "remove", "path": "/a/0"}, {"op": "replace", "path": "/c", "value": None}],
+        "hf_quant_config.json": [{"op": "add", "path": "/b/-", "value": "x"}],
+    }
+
+
+def test_several_sources_are_an_array_also_where_one_is_left() -> None:
+    two = CheckResult((factories.clean(), factories.fixable()), BOOK, several=True)
+    assert [d["status"] for d in valid(json_v1.FORMAT.check(two, PAGE), "reports")] == ["clean", "fixable"]
+    one = CheckResult((factories.clean(),), BOOK, several=True)
+    assert len(valid(json_v1.FORMAT.check(one, PAGE), "reports")) == 1
+
+
+def test_decisions_are_decided_by_an_entry_or_a_rule() -> None:
+    assert json_v1.FORMAT.explain is not None
+    document = valid(json_v1.FORMAT.explain(factories.decisions(), PAGE), "explanation")
+    rule, *_, entry = document["decisions"]
+    assert rule["decided_by"] == {"rule": "no entry matches"}
+    assert entry["decided_by"] == {
+        "file": "config.json",
+        "pointer": "/quantization_config/ignore/1",
+        "entry": "mtp.layers.0*",
+    }
+    assert list(rule) == [
+        *("module", "part", "engine", "version", "releases", "latest", "runtime_name", "decision", "decided_by"),
+        "stored",
+    ]
+
+
+def test_the_other_documents_are_valid() -> None:
+    form = json_v1.FORMAT
+    assert form.tensors is not None
+    assert form.rules is not None
+    assert form.engines is not None
+    assert len(valid(form.tensors(TensorList(factories.tensors()), PAGE), "tensors")["tensors"]) == 1538
+    assert len(valid(form.rules(RuleList(factories.RULES), PAGE), "rules")["rules"]) == 4
+    assert valid(form.engines((FACTS,), PAGE), "engines")["engines"][0]["changes"]["fp8"][0]["release"] == "0.33.0"
+
+
+def test_a_document_is_one_line_of_ascii_whatever_the_names_hold() -> None:
+    hostile = factories.fixable(findings=(factories.finding(modules=("mtp.\x1b[31m\u202e\ud800\n",), hint="é"),))
+    text = json_v1.FORMAT.check(CheckResult((hostile,), BOOK), PAGE)
+    assert text.isascii()
+    assert text.count("\n") == 1
+    assert text.rstrip("\n").isprintable()
+    assert json.loads(text)["findings"][0]["modules"] == ["mtp.\x1b[31m\u202e\ud800\n"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "definition"),
+    [
+        (json_v1.ReportV1, "report"),
+        (json_v1.FindingV1, "finding"),
+        (json_v1.EngineV1, "engine"),
+        (json_v1.CheckpointV1, "checkpoint"),
+        (json_v1.DraftV1, "draft"),
+        (json_v1.CertificateV1, "certificate"),
+        (json_v1.DecisionV1, "decision"),
+        (json_v1.EntryCauseV1, "by_entry"),
+        (json_v1.RuleCauseV1, "by_rule"),
+        (json_v1.TensorV1, "tensor"),
+        (json_v1.RuleV1, "rule"),
+        (json_v1.EngineFactsV1, "engine_facts"),
+    ],
+)
+def test_the_types_and_the_schema_name_the_same_keys(shape: type, definition: str) -> None:
+    published = SCHEMA["$defs"][definition]
+    assert set(get_type_hints(shape)) == set(published["properties"]) == set(published["required"])
