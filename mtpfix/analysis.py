@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mtpfix import patterns, releases
-from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, world_of
+from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, tables_under, world_of
 from mtpfix.engines.base import Engine
 from mtpfix.engines.registry import ENGINES
-from mtpfix.engines.sources import SIDECAR, sidecar_fragment
+from mtpfix.engines.sources import SIDECAR
 from mtpfix.errors import UsageError
 from mtpfix.formats import format_of
 from mtpfix.model import (
@@ -22,13 +22,12 @@ from mtpfix.model import (
     Draft,
     EngineRow,
     Finding,
-    JsonFile,
     Plan,
     Report,
     Status,
     VerdictKind,
 )
-from mtpfix.plan import build, changed_files, editable, relevant, solutions
+from mtpfix.plan import build, changed_files, editable, in_config, relevant, solutions
 from mtpfix.rules import RULES
 from mtpfix.rules.base import Claim, Context, key_of
 from mtpfix.rules.claims import claims
@@ -153,20 +152,20 @@ class _Study:
         return len(lists) == 2 and lists[0] != lists[1]
 
     def sidecar(self) -> tuple[Claim, ...]:
-        """What the sidecar, read alone, decides wrongly where config.json decides rightly."""
-        beside = sidecar_fragment(self.world.files)
-        if beside is None or len(editable(self.world.files)) < 2 or not self._sidecar_differs():
+        """What the sidecar's list decides wrongly where config.json's decides rightly."""
+        stand_in = in_config(self.world.files)
+        if stand_in is None or not self._sidecar_differs():
             return ()
-        some = [ENGINES[name] for name in self.wanted if name in ("vllm", "sglang")]
-        alone = relevant(judges(self.world, some, fragment=beside), self.wanted)
+        some = [judge for judge in self.judges if id(judge) in self.in_plan and judge.engine.name != "tensorrt-llm"]
         known = {key_of(item) for found in self.wrong.values() for item in found}
         solved = any(item.fragment.file == SIDECAR for item in self.solutions)
-        files = {**self.world.files, "config.json": JsonFile("config.json", b"", {})}
-        out = []
-        for table in tables(self.world, alone, files):
-            out += [Claim(item, solved) for item in mismatches(self.world, table)
-                    if key_of(item) not in known and item.kind in ("unlisted", "unexpected", "error")]  # fmt: skip
-        return tuple(out)
+        kinds = ("unlisted", "unexpected", "error")
+        return tuple(
+            Claim(item, solved)
+            for table in tables_under(self.world, some, stand_in[0])
+            for item in mismatches(self.world, table)
+            if key_of(item) not in known and item.kind in kinds
+        )
 
     def rows(self, decided: Sequence[Table], wrong: Mapping[int, list[Mismatch]]) -> tuple[EngineRow, ...]:
         """The verdict matrix of some tables."""
@@ -186,7 +185,7 @@ class _Study:
             rows_before=self.rows(self.before, self.wrong),
             rows_after=self.rows(self.after, self.left),
             solutions=self.solutions,
-            claims=claims(world, tabled, _in_scope(found, scope), left),
+            claims=claims(world, tabled, _in_scope(found, left, scope), left),
             sidecar=self.sidecar(),
         )
         out = [finding for rule in RULES for finding in rule.check(context)]
@@ -216,12 +215,21 @@ class _Study:
         )
 
 
-def _in_scope(found: Iterable[Mismatch], scope: Scope) -> list[Mismatch]:
-    """The draft's mismatches, and the target's that stop or spoil the load; with scope `all` every one."""
+def _in_scope(found: Sequence[Mismatch], left: Sequence[Mismatch], scope: Scope) -> list[Mismatch]:
+    """The draft's mismatches and the target's; with scope `all` every one.
+
+    What older releases alone make of the target, whatever the lists say, is in the matrix and no finding of `mtp`.
+    """
+    stuck = {key_of(item) for item in left}
+    hopeless = {(item.judge.engine.name, item.row.unit.name) for item in left if item.judge.profile.latest}
     return [
-        item for item in found
-        if scope == "all" or item.judge.part == "draft" or item.verdict in ("fails", "degrades")
-    ]  # fmt: skip
+        item
+        for item in found
+        if scope == "all"
+        or item.judge.part == "draft"
+        or key_of(item) not in stuck
+        or (item.judge.engine.name, item.row.unit.name) in hopeless
+    ]
 
 
 def status_of(found: Iterable[Finding]) -> Status:
@@ -276,9 +284,9 @@ def draft_rows(checkpoint: Checkpoint) -> tuple[DraftRow, ...]:
 
 
 def _members(unit: Unit) -> tuple[str, ...]:
-    """The module names that a unit stands for."""
+    """The module names that a unit stands for; a stack of experts answers to its holder's name too."""
     if not unit.stored.experts:
-        return (unit.name,)
+        return (unit.name,) if unit.stored.raw.name == unit.name else (unit.name, unit.stored.raw.name)
     head, _, rest = unit.name.partition(".experts.")
     tail = rest.partition(".")[2]
     return tuple(f"{head}.experts.{number}.{tail}" for number in unit.stored.experts)

@@ -1,6 +1,7 @@
 """What the command line and other programs call: read, analyse, write.
 
-`mtpfix` itself offers `check`, `plan`, `apply`, `ensure` and `undo` from here.
+`mtpfix` itself offers `check`, `plan`, `apply`, `ensure` and `undo` from here. What only a writer needs is imported
+when something is written.
 """
 
 from __future__ import annotations
@@ -8,10 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from mtpfix import analysis, diff, store
+from mtpfix import analysis
 from mtpfix.checkpoint.local import read_local
 from mtpfix.errors import FindingsError, UsageError
 from mtpfix.model import Checkpoint, DecisionRow, Plan, Report
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Pathish = str | os.PathLike[str]
 Scope = Literal["mtp", "all"]
+JOURNAL = ".mtpfix-journal.json"
 
 
 def check(path: Pathish, *, engines: Sequence[str] = (), scope: Scope = "mtp", unsafe: bool = False) -> Report:
@@ -51,10 +52,10 @@ def apply(repair: Plan | Report) -> tuple[str, ...]:
         raise UsageError("the plan belongs to no checkpoint", hint="make it with mtpfix.plan(report)")
     if chosen.source.kind != "local":
         raise UsageError("only a directory can be changed", subject=chosen.source.id)
-    if not chosen.after:
-        return ()
-    store.apply_files(Path(chosen.source.id), chosen.before, chosen.after)
-    return tuple(chosen.after)
+    from mtpfix import store
+
+    record = store.apply_files(chosen.source.id, chosen.before, chosen.after)
+    return tuple(change.name for change in record.changes) if record else ()
 
 
 def ensure(path: Pathish, *, engines: Sequence[str] = (), scope: Scope = "mtp") -> Report:
@@ -74,9 +75,11 @@ def ensure(path: Pathish, *, engines: Sequence[str] = (), scope: Scope = "mtp") 
 def undo(path: Pathish) -> tuple[str, ...]:
     """Take the last apply on a directory back, byte for byte; the names of the files that changed.
 
-    Raises ConflictError where a file was changed since, WriteError where there is nothing to take back.
+    Raises UsageError where there is nothing to take back, ConflictError where a file was changed since.
     """
-    return store.undo(Path(path))
+    from mtpfix import store
+
+    return tuple(change.name for change in store.undo(os.fspath(path)).changes)
 
 
 def explain(path: Pathish, patterns: Sequence[str], *, engines: Sequence[str] = ()) -> tuple[DecisionRow, ...]:
@@ -91,12 +94,16 @@ def draft_tensors(path: Pathish) -> tuple[DraftRow, ...]:
 
 def diff_of(repair: Plan) -> str:
     """A plan as a unified diff."""
+    from mtpfix import diff
+
     return diff.unified(repair.before, repair.after)
 
 
 def _read(path: Pathish) -> Checkpoint:
     """The checkpoint; a write that was killed half-way is finished or taken back first."""
-    folder = Path(path)
-    if folder.is_dir():
+    folder = os.fspath(path)
+    if os.path.lexists(os.path.join(folder, JOURNAL)):
+        from mtpfix import store
+
         store.recover(folder)
     return read_local(folder)

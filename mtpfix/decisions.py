@@ -7,7 +7,7 @@ costs only the matching.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -96,6 +96,16 @@ class Judge:
     mappers: tuple[Mapper, ...] = ()
     packed: Packed = field(default_factory=dict)
 
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """Judges of one signature answer alike: the same rows, asked of the same stage of the same matcher."""
+        points = self.engine.change_points(self.method.name)
+        stage = sum(releases.at_least(self.profile.first, point) for point in points)
+        options = tuple(sorted(self.view.options.items())) if self.view else ()
+        packed = tuple(sorted(self.packed.items()))
+        quant = self.view.quant if self.view else ""
+        return self.engine.name, self.part, self.method, stage, id(self.rows), self.mappers, packed, options, quant
+
     def answers(self, world: World, value: Mapping[str, Any]) -> tuple[Answer, ...]:
         """The decisions under a quantization config, one for each row."""
         if self.view is None:
@@ -118,18 +128,21 @@ class Judge:
 
     def query(self, world: World, value: Mapping[str, Any]) -> MatchQuery:
         options = {"model_type": world.model_type, "num_hidden_layers": str(world.layers)}
+        if "expert_dtype" in world.config:
+            options["expert_dtype"] = str(world.config["expert_dtype"])
         return MatchQuery(
             release=self.profile.first,
             method=self.method.name,
             config=value,
             mappers=self.mappers,
             packed=self.packed,
-            dtypes=world.dtypes if self.method.name in _READS_HEADERS else None,
+            dtypes=world.dtypes if self._reads_headers(world) else None,
             options={**options, **(self.view.options if self.view else {})},
         )
 
-
-_READS_HEADERS = frozenset({"gptq", "awq"})
+    def _reads_headers(self, world: World) -> bool:
+        """GPTQ and AWQ look up what is packed, DeepSeek-V4 how its experts are."""
+        return self.method.name in ("gptq", "awq") or world.model_type == "deepseek_v4"
 
 
 def _built_plain(row: Row) -> Answer:
@@ -369,17 +382,21 @@ def _config_object(world: World, view: View, release: str, method: str) -> tuple
 
 
 class _RowCache:
-    """Rows by view and release range: the same for neighbouring releases in which the view does not change."""
+    """Rows by view and release range; rows that ask the same questions are one object, so that judges can be told
+    to be alike by identity."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._rows: dict[tuple[int, str, int], tuple[Row, ...]] = {}
+        self._alike: dict[tuple[object, ...], tuple[Row, ...]] = {}
 
     def rows(self, view: View, release: str, method: str) -> tuple[Row, ...]:
         stage = sum(releases.at_least(release, point) for point in view.points)
         at = (id(view), method, stage)
         if at not in self._rows:
-            self._rows[at] = tuple(self._build(view, release, method))
+            rows = tuple(self._build(view, release, method))
+            content = tuple((id(row.unit), row.ask, tuple(map(id, row.specials))) for row in rows)
+            self._rows[at] = self._alike.setdefault(content, rows)
         return self._rows[at]
 
     def _build(self, view: View, release: str, method: str) -> Iterable[Row]:
@@ -409,11 +426,23 @@ class Table:
 def tables(world: World, all_judges: Sequence[Judge], files: Mapping[str, JsonFile] | None = None) -> tuple[Table, ...]:
     """The decisions of every judge under the checkpoint's files, or under another version of them."""
     current = world.files if files is None else files
-    return tuple(_table(world, judge, current) for judge in all_judges)
+    known: dict[tuple[object, ...], Decided] = {}
+    out = []
+    for judge in all_judges:
+        fragment = fragment_for(judge.engine.name, judge.profile.first, current)
+        at = (judge.signature, fragment and (fragment.file, fragment.pointer))
+        if at not in known:
+            known[at] = _table(world, judge, fragment).decided
+        out.append(Table(judge, fragment, known[at]))
+    return tuple(out)
 
 
-def _table(world: World, judge: Judge, files: Mapping[str, JsonFile]) -> Table:
-    fragment = fragment_for(judge.engine.name, judge.profile.first, files)
+def tables_under(world: World, all_judges: Sequence[Judge], fragment: Fragment) -> tuple[Table, ...]:
+    """The decisions of every judge under one quantization config, whatever file it would read."""
+    return tuple(_table(world, judge, fragment) for judge in all_judges)
+
+
+def _table(world: World, judge: Judge, fragment: Fragment | None) -> Table:
     if judge.view is None:
         return Table(judge, fragment, ())
     if judge.method.error:
@@ -422,8 +451,3 @@ def _table(world: World, judge: Judge, files: Mapping[str, JsonFile]) -> Table:
     if fragment is None:
         return Table(judge, None, tuple((row, _NO_CONFIG) for row in judge.rows))
     return Table(judge, fragment, tuple(zip(judge.rows, judge.answers(world, fragment.value), strict=True)))
-
-
-def select(units: Iterable[Unit], wanted: Callable[[Unit], bool]) -> tuple[Unit, ...]:
-    """The units that a test accepts."""
-    return tuple(unit for unit in units if wanted(unit))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from mtpfix.decisions import Judge, Table, World, judges
@@ -14,20 +15,56 @@ from mtpfix.formats.base import ExclusionList
 from mtpfix.model import Certificate, Edit, JsonFile, Plan
 from mtpfix.patch import pointer, tokens
 from mtpfix.rules.entries import malformed
-from mtpfix.solve import Solution, Solver
+from mtpfix.solve import Bench, Solution, Solver, rewritten
 from mtpfix.splice import splice
 
 
 def solutions(world: World, engines: Sequence[Engine], wanted: Mapping[str, frozenset[str]]) -> tuple[Solution, ...]:
-    """What becomes of each exclusion list: config.json's, and the sidecar's, each judged as if it stood alone.
+    """What becomes of each exclusion list: config.json's, and the sidecar's as if engines took it for their own.
 
     `wanted`: the releases of each engine that the plan must satisfy.
     """
-    found = []
-    for fragment in editable(world.files):
-        some = [engine for engine in engines if _reads(engine, fragment, world.files)]
-        found.append(_solution(world, fragment, relevant(judges(world, some, fragment=fragment), wanted)))
+    found = (_solution(world, fragment, engines, wanted) for fragment in editable(world.files))
     return tuple(item for item in found if item is not None)
+
+
+def _solution(
+    world: World, fragment: Fragment, engines: Sequence[Engine], wanted: Mapping[str, frozenset[str]]
+) -> Solution | None:
+    fmt = format_of(fragment.value)
+    where = fmt.exclusions(fragment.value) if fmt else None
+    if fmt is None or where is None:
+        return None
+    readers = [engine for engine in engines if _reads(engine, fragment, world.files)]
+    stand_in = in_config(world.files) if fragment.file == SIDECAR else None
+    if stand_in is None:
+        seats = [Bench(relevant(judges(world, readers, fragment=fragment), wanted), fragment.value, where)]
+    else:
+        native = [engine for engine in readers if engine.name == "tensorrt-llm"]
+        others = [engine for engine in readers if engine.name != "tensorrt-llm"]
+        seats = [
+            Bench(relevant(judges(world, native, fragment=fragment), wanted), fragment.value, where),
+            Bench(relevant(judges(world, others, fragment=stand_in[0]), wanted), stand_in[0].value, stand_in[1]),
+        ]
+    return Solver(world, fmt, fragment, where, seats).solve(lambda entry: bool(malformed(fmt, entry)))
+
+
+def in_config(files: Mapping[str, JsonFile]) -> tuple[Fragment, ExclusionList] | None:
+    """config.json's quantization config with the sidecar's list in place of its own; None where there are no two.
+
+    So the sidecar is judged by what its entries mean, even where an engine would not read that file as it is.
+    """
+    pair = editable(files)
+    if len(pair) < 2:
+        return None
+    found = [(fmt, fmt.exclusions(part.value)) for part in pair if (fmt := format_of(part.value))]
+    if len(found) < 2 or found[0][0] is not found[1][0] or found[0][1] is None or found[1][1] is None:
+        return None
+    own, beside = found[0][1], found[1][1]
+    every = tuple(range(max(own.places, default=-1) + 1))
+    value = rewritten(pair[0].value, own, every, beside.entries)
+    places = tuple(range(len(beside.entries)))
+    return Fragment(pair[0].file, pair[0].pointer, value), replace(own, entries=beside.entries, places=places)
 
 
 def editable(files: Mapping[str, JsonFile]) -> tuple[Fragment, ...]:
@@ -48,14 +85,6 @@ def _reads(engine: Engine, fragment: Fragment, files: Mapping[str, JsonFile]) ->
     if engine.name == "tensorrt-llm":
         return fragment.file == SIDECAR or sidecar_fragment(files) is None
     return engine.name != "transformers" or fragment.file != SIDECAR
-
-
-def _solution(world: World, fragment: Fragment, some: Sequence[Judge]) -> Solution | None:
-    fmt = format_of(fragment.value)
-    where = fmt.exclusions(fragment.value) if fmt else None
-    if fmt is None or where is None:
-        return None
-    return Solver(world, fmt, fragment, some).solve(where, lambda entry: bool(malformed(fmt, entry)))
 
 
 def changed_files(world: World, found: Iterable[Solution]) -> dict[str, JsonFile]:
@@ -149,8 +178,3 @@ def certificate(
         entries_added=sum(len(item.added) for item in found),
         entries_removed=sum(len(item.removed) for item in found),
     )
-
-
-def same_list(one: ExclusionList | None, other: ExclusionList | None) -> bool:
-    """Whether two lists hold the same entries."""
-    return one is not None and other is not None and one.entries == other.entries

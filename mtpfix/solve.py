@@ -19,6 +19,8 @@ from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.formats.base import ExclusionList, Format, Reach
 from mtpfix.model import Answer, Part
+from mtpfix.rules.entries import means
+from mtpfix.verdicts import mismatch
 
 Role = Literal["faithful", "stripped", "alias"]
 Verdicts = tuple[tuple[Answer, ...], ...]
@@ -65,8 +67,8 @@ class Leaf:
     wanted: bool
 
 
-def wrong(unit: Unit, answer: Answer) -> bool:
-    """Whether a decision contradicts how the module is stored."""
+def contradicts(unit: Unit, answer: Answer) -> bool:
+    """Whether a decision is not how the module is stored."""
     if unit.stored.plain:
         return answer.decision in ("quantized", "error")
     return unit.stored.quantized and answer.decision in ("plain", "error")
@@ -96,36 +98,67 @@ def _kept(items: Sequence[Any], gone: set[int]) -> list[Any]:
     return [item for place, item in enumerate(items) if place not in gone]
 
 
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Judges that see the list in one quantization config: the file's own, or config.json's with the list put in."""
+
+    judges: tuple[Judge, ...]
+    value: Mapping[str, Any]
+    where: ExclusionList
+
+
 class Solver:
     """Works one list out; holds the judges so that each trial costs only the matching."""
 
-    def __init__(self, world: World, fmt: Format, fragment: Fragment, judges: Sequence[Judge]) -> None:
-        self.world, self.fmt, self.fragment = world, fmt, fragment
-        usable = [judge for judge in judges if judge.view is not None and not judge.method.error]
-        self.judges, self.members = zip(*map(compact, usable), strict=True) if usable else ((), ())
-        self.base = self._judged(fragment.value)
+    def __init__(
+        self, world: World, fmt: Format, fragment: Fragment, where: ExclusionList, benches: Sequence[Bench]
+    ) -> None:
+        self.world, self.fmt, self.fragment, self.where = world, fmt, fragment, where
+        seats = {
+            (judge.signature, id(bench)): (bench, *compact(judge))
+            for bench in benches
+            for judge in reversed(bench.judges)
+            if judge.view and not judge.method.error
+        }
+        self.judges = tuple(judge for _, judge, _ in seats.values())
+        self.members = tuple(names for _, _, names in seats.values())
+        self._benches = tuple(bench for bench, _, _ in seats.values())
+        self._known: dict[tuple[tuple[int, ...], tuple[str, ...]], Verdicts] = {}
+        self._judged: dict[tuple[int, str, str], bool] = {}
+        self.base = self._try((), ())
 
-    def solve(self, where: ExclusionList, malformed: Callable[[str], bool]) -> Solution:
+    def solve(self, malformed: Callable[[str], bool]) -> Solution:
         """The change that mends most and harms nothing; an empty one where nothing can be mended."""
-        removed = self._gone(where, malformed)
-        state = self._try(where, removed, ())
-        added = self._faithful(where, removed, state)
-        added = self._aliases(where, removed, added)
-        added = self._pruned(where, removed, added)
-        removed, added = self._cancelled(where, removed, added)
-        solution = Solution(self.fragment, where, removed, added)
-        final = self._try(where, removed, self._entries(added))
+        removed = self._gone(malformed)
+        added = self._faithful(removed)
+        added = self._aliases(removed, added)
+        added = self._pruned(removed, added)
+        removed, added = self._cancelled(removed, added)
+        final = self._try(removed, self._entries(added))
         if self._faults(final) >= self._faults(self.base) or self._harmed(self.base, final):
-            return Solution(self.fragment, where, (), ())
-        return solution
+            return Solution(self.fragment, self.where, (), ())
+        return Solution(self.fragment, self.where, removed, added)
 
     # -- trials ------------------------------------------------------------------------------------------------
 
-    def _judged(self, value: Mapping[str, Any]) -> Verdicts:
-        return tuple(judge.answers(self.world, value) for judge in self.judges)
+    def _try(self, removed: Iterable[int], entries: Sequence[str]) -> Verdicts:
+        at = (tuple(removed), tuple(entries))
+        if at not in self._known:
+            values = {id(bench): rewritten(bench.value, bench.where, *at) for bench in self._benches}
+            self._known[at] = tuple(
+                judge.answers(self.world, values[id(bench)])
+                for judge, bench in zip(self.judges, self._benches, strict=True)
+            )
+        return self._known[at]
 
-    def _try(self, where: ExclusionList, removed: Iterable[int], entries: Sequence[str]) -> Verdicts:
-        return self._judged(rewritten(self.fragment.value, where, removed, entries))
+    def _wrong(self, judge: Judge, row: Row, answer: Answer) -> bool:
+        """Whether a decision contradicts how the module is stored, in a way that hurts in this engine."""
+        if not contradicts(row.unit, answer):
+            return False
+        at = (id(row), judge.profile.first, answer.decision + answer.scheme)
+        if at not in self._judged:
+            self._judged[at] = mismatch(self.world, judge, self.fragment.value, row, answer) is not None
+        return self._judged[at]
 
     def _pairs(self, state: Verdicts) -> Iterator[tuple[Judge, Row, Answer]]:
         for judge, answers in zip(self.judges, state, strict=True):
@@ -133,49 +166,57 @@ class Solver:
                 yield judge, row, answer
 
     def _faults(self, state: Verdicts) -> int:
-        return sum(wrong(row.unit, answer) for _, row, answer in self._pairs(state))
+        return sum(self._wrong(judge, row, answer) for judge, row, answer in self._pairs(state))
 
     def _harmed(self, before: Verdicts, after: Verdicts) -> bool:
         """Whether anything that was right is wrong after a change."""
         return any(
-            wrong(row.unit, new) and not wrong(row.unit, old)
-            for (_, row, old), (_, _, new) in zip(self._pairs(before), self._pairs(after), strict=True)
+            self._wrong(judge, row, new) and not self._wrong(judge, row, old)
+            for (judge, row, old), (_, _, new) in zip(self._pairs(before), self._pairs(after), strict=True)
         )
 
     # -- entries that have to go -------------------------------------------------------------------------------
 
-    def _gone(self, where: ExclusionList, malformed: Callable[[str], bool]) -> tuple[int, ...]:
+    def _gone(self, malformed: Callable[[str], bool]) -> tuple[int, ...]:
         """Places of entries that make a quantized module plain, break an engine, or can never match.
 
-        Taking one out may bring another to light, so that this is asked until nothing new comes.
+        Taking one out may bring another to light, so that this is asked until nothing new comes. A malformed entry
+        goes only where it was meant for a module that is decided wrongly, and no engine makes sense of it.
         """
-        texts = {entry for entry in where.entries if malformed(entry)}
-        value = self.fragment.value
+        missing = self._missing_names(self.base)
+        cited = {answer.cause.entry for _, _, answer in self._pairs(self.base)}
+        texts = {
+            entry
+            for entry in self.where.entries
+            if malformed(entry) and entry not in cited and any(means(entry, name) for name in missing)
+        }
         while True:
-            removed = _places(where, texts)
-            value = rewritten(self.fragment.value, where, removed, ())
-            new = self._bad(value) - texts
+            removed = _places(self.where, texts)
+            new = self._bad(removed) - texts
             if not new:
                 return removed
             texts |= new
 
-    def _bad(self, value: Mapping[str, Any]) -> set[str]:
-        """Entries that are at fault in a quantization config."""
+    def _bad(self, removed: tuple[int, ...]) -> set[str]:
+        """Entries that are at fault once some are gone."""
         found: set[str] = set()
-        for judge, row, answer in self._pairs(self._judged(value)):
-            if not wrong(row.unit, answer):
-                continue
-            if answer.cause.pointer and (row.unit.stored.quantized or answer.error == "re.error"):
-                found.add(answer.cause.entry)
-            elif answer.decision == "error" and row.unit.stored.quantized:
-                found.update(self._shard_entries(judge, row, value))
-        return found
+        for at, (judge, answers) in enumerate(zip(self.judges, self._try(removed, ()), strict=True)):
+            for row, answer in zip(judge.rows, answers, strict=True):
+                if not self._wrong(judge, row, answer):
+                    continue
+                if answer.cause.pointer and (row.unit.stored.quantized or answer.error == "re.error"):
+                    found.add(answer.cause.entry)
+                elif answer.decision == "error" and row.unit.stored.quantized:
+                    found.update(self._shard_entries(at, row, removed))
+        return found & set(self.where.entries)
 
-    def _shard_entries(self, judge: Judge, row: Row, value: Mapping[str, Any]) -> set[str]:
+    def _shard_entries(self, at: int, row: Row, removed: tuple[int, ...]) -> set[str]:
         """Entries that name some shards of a fused module whose shards are all stored quantized."""
         assert row.ask is not None
+        judge, bench = self.judges[at], self._benches[at]
         fused = row.ask.runtime.rpartition(".")[2]
         parent = row.ask.runtime.removesuffix(fused)
+        value = rewritten(bench.value, bench.where, removed, ())
         matcher = judge.engine.matcher(judge.query(self.world, value))
         answers = [matcher.decide(parent + shard, "linear") for shard in judge.packed.get(fused, ())]
         return {answer.cause.entry for answer in answers if answer.decision == "plain" and answer.cause.pointer}
@@ -185,25 +226,37 @@ class Solver:
     def _entries(self, added: Iterable[Added]) -> list[str]:
         return [item.entry for item in added]
 
-    def _faithful(self, where: ExclusionList, removed: tuple[int, ...], state: Verdicts) -> tuple[Added, ...]:
+    def _faithful(self, removed: tuple[int, ...]) -> tuple[Added, ...]:
         """The checkpoint's own spelling of every plain module that some engine would quantize."""
-        kept = tuple(
-            entry for place, entry in zip(where.places, where.entries, strict=True) if place not in set(removed)
-        )
-        wanted = self._missing_names(state)
+        gone = set(removed)
+        listed = zip(self.where.places, self.where.entries, strict=True)
+        kept = tuple(entry for place, entry in listed if place not in gone)
+        wanted = self._missing_names(self._try(removed, ()))
         if not wanted:
             return ()
         leaves = [self._leaf(unit, kept, wanted) for unit in self.world.units]
         nodes = [*self._nodes(leaves, "target"), *self._nodes(leaves, "draft")]
         choices = [choice for node in nodes for choice in self._spelled(node, kept)]
-        return self._accepted(where, removed, (), choices)
+        return self._accepted(removed, (), choices)
 
     def _missing_names(self, state: Verdicts) -> set[str]:
         """Units that are stored plain and that some judge would not build plain."""
         found: set[str] = set()
         for judge, answers, members in zip(self.judges, state, self.members, strict=True):
             for row, answer, names in zip(judge.rows, answers, members, strict=True):
-                if _missing(row.unit, answer):
+                if self._missing(judge, row, answer):
+                    found.update(names)
+        return found
+
+    def _missing(self, judge: Judge, row: Row, answer: Answer) -> bool:
+        return row.unit.stored.plain and self._wrong(judge, row, answer)
+
+    def _mended(self, final: Verdicts) -> set[str]:
+        """Units that some judge would not build plain before and does after."""
+        found: set[str] = set()
+        for judge, old, new, members in zip(self.judges, self.base, final, self.members, strict=True):
+            for row, before, after, names in zip(judge.rows, old, new, members, strict=True):
+                if self._missing(judge, row, before) and not self._missing(judge, row, after):
                     found.update(names)
         return found
 
@@ -215,7 +268,7 @@ class Solver:
 
     def _nodes(self, leaves: Sequence[Leaf], part: Part) -> Iterator[Leaf]:
         def allowed(prefix: str, below: Sequence[Leaf]) -> bool:
-            if any(leaf.part != part for leaf in below):
+            if any(leaf.part != part for leaf in below) or not self.fmt.spellings(prefix, "below", ()):
                 return False
             numbered = any(step.isdecimal() for step in prefix.split("."))
             if part == "draft":
@@ -238,45 +291,61 @@ class Solver:
 
     def _accepted(
         self,
-        where: ExclusionList,
         removed: tuple[int, ...],
         added: tuple[Added, ...],
         choices: Sequence[tuple[tuple[Added, ...], ...]],
     ) -> tuple[Added, ...]:
         """Takes the first alternative of each choice that harms nothing; all first ones at once where that is sound."""
         firsts = tuple(item for choice in choices if choice for item in choice[0])
-        start = self._try(where, removed, self._entries(added))
+        start = self._try(removed, self._entries(added))
         together = (*added, *firsts)
-        if not self._harmed(start, self._try(where, removed, self._entries(together))):
+        if not self._harmed(start, self._try(removed, self._entries(together))):
             return together
         for choice in choices:
             for items in choice:
                 trial = (*added, *items)
-                after = self._try(where, removed, self._entries(trial))
+                after = self._try(removed, self._entries(trial))
                 if not self._harmed(start, after):
                     added, start = trial, after
                     break
         return added
 
-    def _aliases(self, where: ExclusionList, removed: tuple[int, ...], added: tuple[Added, ...]) -> tuple[Added, ...]:
-        """Engines' own names for what is still missing, one judge after the other, the newest releases first."""
-        state = self._try(where, removed, self._entries(added))
-        order = sorted(range(len(self.judges)), key=lambda at: not self.judges[at].profile.latest)
-        for at in order:
-            for node in self._runtime_nodes(at, state):
-                for entry in self.fmt.aliases(node.name, node.reach):
-                    item = Added(entry, "alias", node.name, node.part, self.judges[at].engine.name)
-                    trial = (*added, item)
-                    after = self._try(where, removed, self._entries(trial))
-                    if not self._harmed(state, after) and self._faults(after) < self._faults(state):
-                        added, state = trial, after
-                        break
+    def _aliases(self, removed: tuple[int, ...], added: tuple[Added, ...]) -> tuple[Added, ...]:
+        """Engines' own names for what is still missing, one judge after the other, the newest releases first.
+
+        A judge whose part would still not load with them gets none: half a repair is only noise in the list.
+        """
+        for at in sorted(range(len(self.judges)), key=lambda at: not self.judges[at].profile.latest):
+            state = self._try(removed, self._entries(added))
+            if self._short(at, state):
+                trial, after = self._aliased(removed, added, at, state)
+                added = trial if not self._short(at, after) else added
         return added
+
+    def _short(self, at: int, state: Verdicts) -> bool:
+        """Whether a judge would still build something quantized that is stored plain."""
+        judge = self.judges[at]
+        rows = zip(judge.rows, state[at], strict=True)
+        return any(answer.decision == "quantized" and self._missing(judge, row, answer) for row, answer in rows)
+
+    def _aliased(
+        self, removed: tuple[int, ...], added: tuple[Added, ...], at: int, state: Verdicts
+    ) -> tuple[tuple[Added, ...], Verdicts]:
+        """The entries with every alias that helps one judge and harms nothing, and what is decided with them."""
+        for node in self._runtime_nodes(at, state):
+            for entry in self.fmt.aliases(node.name, node.reach):
+                item = Added(entry, "alias", node.name, node.part, self.judges[at].engine.name)
+                trial = (*added, item)
+                after = self._try(removed, self._entries(trial))
+                if not self._harmed(state, after) and self._faults(after) < self._faults(state):
+                    added, state = trial, after
+                    break
+        return added, state
 
     def _runtime_nodes(self, at: int, state: Verdicts) -> Iterator[Leaf]:
         """The nodes of a judge's own names that are missing: whole subtrees first, then what is in them."""
         judge = self.judges[at]
-        leaves = [_runtime_leaf(judge, row, answer) for row, answer in zip(judge.rows, state[at], strict=True)
+        leaves = [self._runtime_leaf(judge, row, answer) for row, answer in zip(judge.rows, state[at], strict=True)
                   if row.ask is not None and row.ask.layer in LIST_LAYERS]  # fmt: skip
         if not any(leaf.wanted for leaf in leaves):
             return
@@ -287,6 +356,13 @@ class Solver:
 
         yield from summarised(leaves, allowed)
         yield from (leaf for leaf in leaves if leaf.wanted)
+
+    def _runtime_leaf(self, judge: Judge, row: Row, answer: Answer) -> Leaf:
+        assert row.ask is not None
+        reach: Reach = "experts" if row.ask.layer == "moe" else "leaf"
+        right = answer.decision == "plain" and bool(answer.cause.pointer)
+        missing = self._missing(judge, row, answer)
+        return Leaf(row.ask.runtime, reach, judge.part, not row.unit.stored.plain, right, missing)
 
     def _other_names(self, judge: Judge) -> set[str]:
         """Names that the other part of the same engine profile asks for."""
@@ -300,15 +376,15 @@ class Solver:
 
     # -- what can be left out ----------------------------------------------------------------------------------
 
-    def _pruned(self, where: ExclusionList, removed: tuple[int, ...], added: tuple[Added, ...]) -> tuple[Added, ...]:
+    def _pruned(self, removed: tuple[int, ...], added: tuple[Added, ...]) -> tuple[Added, ...]:
         """Drops doubles, and every alias that nothing needs, the last one added first."""
         added = tuple({item.entry: item for item in reversed(added)}.values())[::-1]
-        faults = self._faults(self._try(where, removed, self._entries(added)))
+        faults = self._faults(self._try(removed, self._entries(added)))
         for item in reversed([item for item in added if item.role == "alias"]):
             fewer = tuple(other for other in added if other is not item)
-            if self._faults(self._try(where, removed, self._entries(fewer))) <= faults:
+            if self._faults(self._try(removed, self._entries(fewer))) <= faults:
                 added = fewer
-        mended = self._missing_names(self.base) - self._missing_names(self._try(where, removed, self._entries(added)))
+        mended = self._mended(self._try(removed, self._entries(added)))
         return tuple(item for item in added if item.role == "alias" or self._serves(item, mended))
 
     def _serves(self, item: Added, mended: set[str]) -> bool:
@@ -320,10 +396,11 @@ class Solver:
         return any(name == node or name.startswith(f"{node}.") for name in mended)
 
     def _cancelled(
-        self, where: ExclusionList, removed: tuple[int, ...], added: tuple[Added, ...]
+        self, removed: tuple[int, ...], added: tuple[Added, ...]
     ) -> tuple[tuple[int, ...], tuple[Added, ...]]:
         """An entry that goes and comes again stays where it is."""
-        place_of = {entry: place for place, entry in zip(where.places, where.entries, strict=True) if place in removed}
+        listed = zip(self.where.places, self.where.entries, strict=True)
+        place_of = {entry: place for place, entry in listed if place in removed}
         back = {item.entry for item in added} & place_of.keys()
         stays = {place_of[entry] for entry in back}
         return tuple(place for place in removed if place not in stays), tuple(
@@ -394,17 +471,6 @@ def _below(
             yield below[0]
         else:
             yield from _below(child, below, depth + 1, allowed)
-
-
-def _runtime_leaf(judge: Judge, row: Row, answer: Answer) -> Leaf:
-    assert row.ask is not None
-    reach: Reach = "experts" if row.ask.layer == "moe" else "leaf"
-    right = answer.decision == "plain" and bool(answer.cause.pointer)
-    return Leaf(row.ask.runtime, reach, judge.part, not row.unit.stored.plain, right, _missing(row.unit, answer))
-
-
-def _missing(unit: Unit, answer: Answer) -> bool:
-    return unit.stored.plain and wrong(unit, answer)
 
 
 def _places(where: ExclusionList, texts: set[str]) -> tuple[int, ...]:

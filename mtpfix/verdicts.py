@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from mtpfix import releases
 from mtpfix.decisions import Judge, Row, Table, World
@@ -56,7 +57,7 @@ PLAIN = Layout("weight", True)
 _NVFP4 = {"weight_scale": "group", "weight_scale_2": "tensor"}
 _INT4 = {"scales": "group", "qzeros": "group"}
 LAYOUTS: Mapping[str, Layout] = {
-    "": PLAIN,
+    "plain": PLAIN,
     "bf16": PLAIN,
     "f16": PLAIN,
     "f32": PLAIN,
@@ -100,7 +101,7 @@ def outcome(engine: str, allocated: str, stored: str) -> Outcome:
     """The general outcome: names that no parameter waits for, shapes that do not fit, scales never written."""
     built, held = LAYOUTS.get(allocated), LAYOUTS.get(stored)
     if built is None or held is None:
-        return Outcome("fails", f"{stored or 'plain'} tensors do not fit the parameters of {allocated or 'plain'}")
+        return Outcome("fails", f"{stored} tensors do not fit the parameters of {allocated}")
     skips = engine in SKIPS_UNKNOWN_NAMES
     if built.weight != held.weight:
         if skips:
@@ -126,31 +127,29 @@ def outcome(engine: str, allocated: str, stored: str) -> Outcome:
 
 def mismatches(world: World, table: Table) -> Iterator[Mismatch]:
     """Every module of a table that does not load as it is stored."""
+    value = table.fragment.value if table.fragment else {}
     for row, answer in table.decided:
-        found = _mismatch(world, table, row, answer)
+        found = mismatch(world, table.judge, value, row, answer)
         if found is not None:
             yield found
 
 
-def _mismatch(world: World, table: Table, row: Row, answer: Answer) -> Mismatch | None:
-    fault = _fault(world, table, row, answer)
-    plain = _general(table.judge, row, answer)
+def mismatch(world: World, judge: Judge, value: Mapping[str, Any], row: Row, answer: Answer) -> Mismatch | None:
+    """How a module fails to load as it is stored under a decision, or None where it loads."""
+    fault = _fault(world, judge, value, row, answer)
+    general = _general(judge, row, answer)
     if fault is None:
-        return plain
+        return general
     if fault.verdict == "loads":
         return None
-    kind = plain.kind if plain else "fault"
-    return Mismatch(table.judge, row, answer, kind, fault.verdict, fault.why, fault.error, fault)
+    kind = general.kind if general else "fault"
+    return Mismatch(judge, row, answer, kind, fault.verdict, fault.why, fault.error, fault)
 
 
-def _fault(world: World, table: Table, row: Row, answer: Answer) -> Fault | None:
-    view = table.judge.view
-    if view is None:
-        return None
-    value = table.fragment.value if table.fragment else {}
-    for fault in view.faults:
+def _fault(world: World, judge: Judge, value: Mapping[str, Any], row: Row, answer: Answer) -> Fault | None:
+    for fault in judge.view.faults if judge.view else ():
         if (
-            _applies(fault, table.judge, row, answer)
+            _applies(fault, judge, row, answer)
             and fault.modules.find(row.unit.key, world.layers) is not None
             and holds_all(fault.when, value, world.config, world.layers)
         ):

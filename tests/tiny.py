@@ -47,8 +47,9 @@ def qwen3_next(folder: Path, *ignore: str) -> Path:
     for front, make in (("model.layers.0", nvfp4), ("model.layers.1", nvfp4), ("mtp.layers.0", plain)):
         for norm in ("input_layernorm", "post_attention_layernorm"):
             tensors[f"{front}.{norm}.weight"] = ("BF16", [128])
-        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
-            tensors |= make(f"{front}.self_attn.{name}", 128, 128)
+        for name in ("q_proj", "k_proj", "v_proj"):
+            tensors |= plain(f"{front}.self_attn.{name}", 128, 128)
+        tensors |= make(f"{front}.self_attn.o_proj", 128, 128)
         tensors |= plain(f"{front}.mlp.gate", 4, 128) | plain(f"{front}.mlp.shared_expert_gate", 1, 128)
         for place in ("shared_expert", *(f"experts.{number}" for number in range(4))):
             for name in ("gate_proj", "up_proj", "down_proj"):
@@ -58,12 +59,19 @@ def qwen3_next(folder: Path, *ignore: str) -> Path:
         tensors[f"mtp.{norm}.weight"] = ("BF16", [128])
     folder.mkdir(parents=True, exist_ok=True)
     write_safetensors(folder / "model.safetensors", tensors)
-    names = ["lm_head", "model.layers.*.mlp.gate", "model.layers.*.mlp.shared_expert_gate", *ignore]
+    names = ["lm_head", *(f"model.layers.{layer}.{leaf}" for layer in (0, 1) for leaf in _PLAIN_LEAVES), *ignore]
     _write_json(folder / "config.json", _config(names))
     _write_json(folder / "hf_quant_config.json", {"producer": _PRODUCER, "quantization": _sidecar(names)})
     return folder
 
 
+_PLAIN_LEAVES = (
+    "mlp.gate",
+    "mlp.shared_expert_gate",
+    "self_attn.q_proj",
+    "self_attn.k_proj",
+    "self_attn.v_proj",
+)
 _PRODUCER = {"name": "modelopt", "version": "0.33.0"}
 
 

@@ -2,14 +2,11 @@
 
     {"__metadata__":{"format":"pt"},"a.weight":{"dtype":"BF16","shape":[8,4],"data_offsets":[0,64]},...}
 
-A large checkpoint repeats the same few tails (`weight":{"dtype":"BF16","shape":[8,4],"data_offsets":`) a hundred thousand
-times. So the text is cut at `]},"`, each piece at its last `.` and last `[`, and the tail looked up: that costs a
-third of parsing the JSON. Why nothing but valid headers gets through:
-
-- no byte of the header is a backslash or a control character, so every `"` opens or closes a string;
-- the metadata and each distinct tail are matched by a strict expression, with a known number of quotes;
-- the header holds exactly as many quotes as that makes, so none hides in a module's name;
-- `data_offsets` is compared with the text that the sizes so far demand.
+A large checkpoint repeats the same few tails (`weight":{"dtype":"BF16","shape":[8,4],"data_offsets":`) a hundred
+thousand times. So the text is cut at `]},"`, each piece at its last `.` and last `[`, and the tail looked up: that
+costs half of parsing the JSON. Nothing but valid headers gets through, since all text is checked: the metadata and each
+distinct tail by a strict expression, `data_offsets` against the text that the sizes so far demand, and a module's name
+for anything that JSON would have to escape.
 
 Any other header, a valid one in another spelling too, is left to `headers.decode`.
 """
@@ -20,6 +17,7 @@ import re
 
 from mtpfix.checkpoint.headers import DTYPE_BITS, METADATA, byte_size
 from mtpfix.model import Cell
+from mtpfix.names import is_plain
 
 Cells = tuple[Cell, ...]
 
@@ -27,12 +25,14 @@ Cells = tuple[Cell, ...]
 MAX_CELLS = 64
 MAX_TAILS = 10_000
 
-_PLAIN = bytes(byte for byte in range(0x20, 0x100) if byte not in b'"\\')
-_METADATA = re.compile(rf'\{{"{METADATA}":\{{(?:"[^"]*":"[^"]*"(?:,"[^"]*":"[^"]*")*)?\}},"')
-_NUMBER = r"(?:0|[1-9][0-9]{0,18})"
-_TAIL = re.compile(rf'([^"]*)":\{{"dtype":"([A-Z0-9_]+)","shape":\[((?:{_NUMBER}(?:,{_NUMBER})*)?)\],"data_offsets":')
-_BETWEEN = ']},"'
-_QUOTES_EACH = 10
+_CHARACTER = r'[^"\\\x00-\x1f]'
+_STRING = f'"{_CHARACTER}*"'
+_NUMBER = "(?:0|[1-9][0-9]{0,18})"
+_METADATA = re.compile(rf'\{{"{METADATA}":\{{(?:{_STRING}:{_STRING}(?:,{_STRING}:{_STRING})*)?\}},"')
+_TAIL = re.compile(
+    rf'({_CHARACTER}*)":\{{"dtype":"([A-Z0-9_]+)","shape":\[((?:{_NUMBER}(?:,{_NUMBER})*)?)\],"data_offsets":'
+)
+_BEGIN, _BETWEEN, _END = '{"', ']},"', "]}}"
 
 
 class _Unusual(Exception):
@@ -78,31 +78,36 @@ def fold(header: bytes, data_bytes: int, root: Tails) -> tuple[int, dict[str, Ce
 
 
 def _pieces(header: bytes) -> list[str]:
+    """The header cut between tensors; each piece goes from a name to the end of its offsets."""
     text = header.decode("utf-8")
     metadata = _METADATA.match(text)
-    begin, quotes = (metadata.end(), metadata[0].count('"') - 1) if metadata else (2, 0)
-    end = len(text.rstrip(" ")) - len("]}}")
-    if not text.startswith('{"') or text[max(begin, end) :].rstrip(" ") != "]}}":
+    if metadata is None and not text.startswith(_BEGIN):
         raise _Unusual
-    pieces = text[begin:end].split(_BETWEEN)
-    if header.translate(None, _PLAIN) != b'"' * (quotes + _QUOTES_EACH * len(pieces)):
+    pieces = text.split(_BETWEEN)
+    pieces[0] = pieces[0][metadata.end() if metadata else len(_BEGIN) :]
+    last = pieces[-1].rstrip(" ")
+    if not last.endswith(_END):
         raise _Unusual
+    pieces[-1] = last.removesuffix(_END)
     return pieces
 
 
 def _walk(pieces: list[str], data_bytes: int, root: Tails) -> dict[str, Tails]:
     modules: dict[str, Tails] = {}
     so_far = modules.get
-    start = end = 0
+    end, start_text = 0, "0"
     for piece in pieces:
         head, _, offsets = piece.rpartition("[")
         module, _, tail = head.rpartition(".")
         size, modules[module] = so_far(module, root)[tail]
         end += size
-        if offsets != f"{start},{end}":
+        end_text = f"{end}"
+        if offsets != f"{start_text},{end_text}":
             raise _Unusual
-        start = end
-    if end != data_bytes:
+        start_text = end_text
+    if end != data_bytes or not is_plain("".join(modules)):
+        raise _Unusual
+    if "" in modules and any(piece.startswith(".") for piece in pieces):
         raise _Unusual
     return modules
 

@@ -10,7 +10,7 @@ from typing import Any
 from mtpfix.checkpoint.canonical import Cells, Tails, fold
 from mtpfix.checkpoint.headers import LENGTH_BYTES, decode
 from mtpfix.model import Cell, RawModule, Shard, Tensor
-from mtpfix.names import split_name, tensor_name
+from mtpfix.names import is_plain, split_name, tensor_name
 
 Row = tuple[str, str, tuple[int, ...]]
 WeightMap = Mapping[str, str]
@@ -52,7 +52,7 @@ class Collector:
         for name, dtype, shape in rows:
             module, suffix = split_name(name)
             grouped.setdefault(module, []).append(Cell(suffix, dtype, shape))
-            self.plain = self.plain and _is_plain(name)
+            self.plain = self.plain and is_plain(name)
             count += 1
         self._add(shard, size, count, {module: self._shared(tuple(cells)) for module, cells in grouped.items()})
 
@@ -73,7 +73,7 @@ class Collector:
 
     def _add(self, shard: str, size: int, count: int, part: dict[str, Cells]) -> None:
         self.shards.append(Shard(shard, count, size))
-        self.plain = self.plain and _is_plain(shard)
+        self.plain = self.plain and is_plain(shard)
         self.tensor_count += count
         for name in sorted(part.keys() & self.modules.keys()):
             seen = self.modules[name]
@@ -82,10 +82,6 @@ class Collector:
 
     def _shared(self, cells: Cells) -> Cells:
         return self._equal.setdefault(cells, cells)
-
-
-def _is_plain(name: str) -> bool:
-    return name.isprintable() and '"' not in name and "\\" not in name
 
 
 def _keep(name: str, parts: list[tuple[str, Cells]], weight_map: WeightMap, lost: list[Tensor]) -> dict[Cell, str]:

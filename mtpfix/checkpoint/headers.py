@@ -248,6 +248,4 @@ def _constant(word: str) -> NoReturn:
     raise _Fault(f"{word} is no JSON")
 
 
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_Object, parse_int=_integer, parse_float=_float, parse_constant=_constant
-)
+_DECODER = json.JSONDecoder(object_pairs_hook=_Object, parse_int=_integer, parse_float=_float, parse_constant=_constant)

@@ -1,8 +1,8 @@
 """The index of a sharded checkpoint, set against the headers. Pure.
 
-Engines (vLLM and SGLang alike: `filter_duplicate_safetensors_files`) look for one name, open exactly the files that its
-`weight_map` names, and stop when one is missing. Where the only weights are Mistral's `consolidated*.safetensors`, the name
-of the index differs.
+Engines (vLLM and SGLang alike: `filter_duplicate_safetensors_files`) look for one name, open exactly the files that
+its `weight_map` names, and stop when one is missing. Where the only weights are Mistral's `consolidated*.safetensors`,
+the name of the index differs.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ WEIGHT_MAP = "weight_map"
 _SUFFIX = ".safetensors"
 _MISTRAL = "consolidated"
 _MAP_HEAD = b'"weight_map": {\n'
+_WEIGHTS = ("weight", "qweight")
 _CHUNK = 1000
 
 
@@ -110,31 +111,31 @@ def _joined(blocks: list[str]) -> Iterator[bytes]:
         yield ((",\n" if at else "") + ",\n".join(blocks[at : at + _CHUNK])).encode("utf-8", "surrogatepass")
 
 
-def _blocks(modules: Mapping[str, RawModule]) -> Iterator[str]:
-    """The index lines of each module; one by one where those of another module may stand between them."""
-    parents = _parents(modules)
-    templates: dict[tuple[int, str], list[str]] = {}
+def _blocks(modules: Mapping[str, RawModule]) -> list[str]:
+    """The index lines of each module together; one by one where a submodule's may stand between them."""
+    blocks: list[str] = []
+    templates: dict[int, list[str]] = {}
+    shard = ""
     for name, module in modules.items():
-        if not name or name in parents or module.shards:
-            yield from (_line(tensor, shard) for tensor, shard in _placed(module))
-            continue
-        key = id(module.cells), module.shard
-        cut = templates.get(key)
+        if module.shard != shard:
+            shard = module.shard
+            templates = {}
+        cut = templates.get(id(module.cells))
         if cut is None:
-            suffixes = sorted(cell.suffix for cell in module.cells)
-            cut = ",\n".join(_line(f"\0.{suffix}", module.shard) for suffix in suffixes).split("\0")
-            templates[key] = cut
-        yield name.join(cut)
+            cut = templates[id(module.cells)] = _template(module)
+        if cut and name and not module.shards:
+            blocks.append(name.join(cut))
+        else:
+            blocks.extend(_line(tensor, place) for tensor, place in _placed(module))
+    return blocks
 
 
-def _parents(modules: Mapping[str, RawModule]) -> set[str]:
-    """Every dotted path above a module."""
-    found: set[str] = set()
-    level = {name.rpartition(".")[0] for name in modules}
-    while level:
-        found |= level
-        level = {name.rpartition(".")[0] for name in level} - found
-    return found
+def _template(module: RawModule) -> list[str]:
+    """The lines of a module cut at its name; [] for one without a weight: those have submodules."""
+    suffixes = sorted(cell.suffix for cell in module.cells)
+    if not any(suffix.startswith(_WEIGHTS) for suffix in suffixes):
+        return []
+    return ",\n".join(_line(f"\0.{suffix}", module.shard) for suffix in suffixes).split("\0")
 
 
 def _line(tensor: str, shard: str) -> str:

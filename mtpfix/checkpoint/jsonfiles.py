@@ -16,17 +16,15 @@ from mtpfix.model import JsonFile, Problem
 
 CONFIG = "config.json"
 
-# Files that say how a checkpoint is quantized. Who reads them: config.json all engines; hf_quant_config.json ModelOpt;
-# quantization_config.json AutoRound; quantize_config.json GPTQ, AWQ; quant_config.json AWQ; quant_cfg.json TensorRT-LLM;
-# quant_model_description.json ModelSlim.
+# Files that say how a checkpoint is quantized; all engines read the first.
 NAMES = (
     CONFIG,
-    "hf_quant_config.json",
-    "quantization_config.json",
-    "quantize_config.json",
-    "quant_config.json",
-    "quant_cfg.json",
-    "quant_model_description.json",
+    "hf_quant_config.json",  # ModelOpt
+    "quantization_config.json",  # AutoRound
+    "quantize_config.json",  # GPTQ, AWQ
+    "quant_config.json",  # AWQ
+    "quant_cfg.json",  # ModelOpt for TensorRT-LLM, mixed precision
+    "quant_model_description.json",  # ModelSlim
 )
 MAX_JSON_BYTES = 128 * 1024 * 1024
 

@@ -22,19 +22,19 @@ CLEAN, LEFT = 0, 1
 @dataclass(frozen=True, slots=True)
 class Options:
     source: str
-    engines: tuple[str, ...]
+    engine: tuple[str, ...]
     scope: Any
     dry_run: bool
-    unsafe: bool
+    unsafe_fixes: bool
     yes: bool
 
 
 @click.command("apply", short_help=summary("apply"))
 @options.source
-@options.engines
+@options.engine
 @options.scope
 @click.option("-n", "--dry-run", is_flag=True, help="Show the diff and change nothing. Exit 1 where it would.")
-@click.option("--unsafe-fixes", "unsafe", is_flag=True, help="Also make the fixes that change more than lists.")
+@click.option("--unsafe-fixes", is_flag=True, help="Also make the fixes that change more than lists.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
 @click.pass_context
 def command(ctx: click.Context, /, **values: Any) -> None:
@@ -75,7 +75,7 @@ def interactive() -> bool:
 def _look(chosen: Options) -> Report:
     from mtpfix import api
 
-    return api.check(chosen.source, engines=chosen.engines, scope=chosen.scope, unsafe=chosen.unsafe)
+    return api.check(chosen.source, engines=chosen.engine, scope=chosen.scope, unsafe=chosen.unsafe_fixes)
 
 
 def _about_plan(report: Report) -> None:

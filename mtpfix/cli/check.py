@@ -19,16 +19,16 @@ from mtpfix.output.base import CheckResult, Page
 @dataclass(frozen=True, slots=True)
 class Options:
     sources: tuple[str, ...]
-    engines: tuple[str, ...]
+    engine: tuple[str, ...]
     scope: Any
-    render: Callable[[CheckResult, Page], str]
+    format: Callable[[CheckResult, Page], str]
     output: str | None
     exit_zero: bool
 
 
 @click.command("check", short_help=summary("check"))
 @options.sources
-@options.engines
+@options.engine
 @options.scope
 @options.format_of("check")
 @options.output
@@ -57,7 +57,7 @@ def run(chosen: Options) -> int:
     several = len(chosen.sources) > 1
     if reports:
         result = CheckResult(reports, {rule.code: rule for rule in RULES}, several)
-        write(chosen.render(result, page_for(chosen.output)), chosen.output)
+        write(chosen.format(result, page_for(chosen.output)), chosen.output)
     dirty = any(report.status != "clean" for report in reports)
     return max([*failures, int(dirty and not chosen.exit_zero)])
 
@@ -68,7 +68,7 @@ def _reports(chosen: Options, failures: list[int]) -> Iterator[Report]:
 
     for source in chosen.sources:
         try:
-            yield api.check(source, engines=chosen.engines, scope=chosen.scope)
+            yield api.check(source, engines=chosen.engine, scope=chosen.scope)
         except UsageError:
             raise
         except MtpfixError as error:

@@ -28,7 +28,7 @@ class Switch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    render: Callable[[tuple[EngineFacts, ...], Page], str]
+    format: Callable[[tuple[EngineFacts, ...], Page], str]
     output: str | None
 
 
@@ -48,7 +48,7 @@ def run(chosen: Options) -> None:
     facts = tuple(
         EngineFacts(name, engine.releases, tuple(_points(changes.get(name, ())))) for name, engine in ENGINES.items()
     )
-    write(chosen.render(facts, page_for(chosen.output)), chosen.output)
+    write(chosen.format(facts, page_for(chosen.output)), chosen.output)
 
 
 def _changes() -> Mapping[str, Sequence[Switch]]:

@@ -18,15 +18,15 @@ from mtpfix.output.base import Page
 class Options:
     source: str
     modules: tuple[str, ...]
-    engines: tuple[str, ...]
-    render: Callable[[tuple[DecisionRow, ...], Page], str]
+    engine: tuple[str, ...]
+    format: Callable[[tuple[DecisionRow, ...], Page], str]
     output: str | None
 
 
 @click.command("explain", short_help=summary("explain"))
 @options.source
 @click.argument("modules", metavar="MODULE...", nargs=-1, required=True)
-@options.engines
+@options.engine
 @options.format_of("explain")
 @options.output
 def command(**values: Any) -> None:
@@ -46,5 +46,5 @@ def run(chosen: Options) -> None:
     """Decide, write the decisions."""
     from mtpfix import api
 
-    rows = api.explain(chosen.source, chosen.modules, engines=chosen.engines)
-    write(chosen.render(rows, page_for(chosen.output)), chosen.output)
+    rows = api.explain(chosen.source, chosen.modules, engines=chosen.engine)
+    write(chosen.format(rows, page_for(chosen.output)), chosen.output)

@@ -16,14 +16,14 @@ from mtpfix.output.base import Page, TensorList
 @dataclass(frozen=True, slots=True)
 class Options:
     source: str
-    every: bool
-    render: Callable[[TensorList, Page], str]
+    all: bool
+    format: Callable[[TensorList, Page], str]
     output: str | None
 
 
 @click.command("list", short_help=summary("list"))
 @options.source
-@click.option("-a", "--all", "every", is_flag=True, help="One line for every tensor, none collapsed.")
+@click.option("-a", "--all", is_flag=True, help="One line for every tensor, none collapsed.")
 @options.format_of("tensors")
 @options.output
 def command(**values: Any) -> None:
@@ -39,6 +39,6 @@ def run(chosen: Options) -> None:
     from mtpfix import api
 
     rows = api.draft_tensors(chosen.source)
-    write(chosen.render(TensorList(rows, chosen.every), page_for(chosen.output)), chosen.output)
+    write(chosen.format(TensorList(rows, chosen.all), page_for(chosen.output)), chosen.output)
     if not rows:
         talk("No draft tensors are stored.")

@@ -18,12 +18,14 @@ def _not_empty(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
     return value
 
 
-source = click.argument("source", metavar="SOURCE", callback=_not_empty)
-sources = click.argument("sources", metavar="SOURCE...", nargs=-1, required=True, callback=_not_empty)
+source = click.argument("source", metavar="SOURCE", type=click.Path(), callback=_not_empty)
+sources = click.argument(
+    "sources", metavar="SOURCE...", type=click.Path(), nargs=-1, required=True, callback=_not_empty
+)
 
-engines = click.option(
+engine = click.option(
     "--engine",
-    "engines",
+    "engine",
     metavar="SPEC",
     multiple=True,
     callback=_not_empty,
@@ -39,7 +41,9 @@ scope = click.option(
     help="mtp: the draft, and what stops the target from loading; all: every module.",
 )
 
-output = click.option("-o", "--output", metavar="FILE", help="Write to a file; - is stdout. Nothing to write, no file.")
+output = click.option(
+    "-o", "--output", metavar="FILE", type=click.Path(), help="Write to a file; - is stdout. Nothing to write, no file."
+)
 
 exit_zero = click.option("-e", "--exit-zero", is_flag=True, help="Exit 0 even where errors are found.")
 
@@ -53,7 +57,7 @@ def format_of(writer: str) -> Callable[[F], F]:
 
     return click.option(
         "--format",
-        "render",
+        "format",
         type=click.Choice(list(able)),
         default=next(iter(able)),
         show_default=True,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Options:
     code: str | None
-    render: Callable[[RuleList, Page], str]
+    format: Callable[[RuleList, Page], str]
     output: str | None
 
 
@@ -45,7 +45,7 @@ def run(chosen: Options) -> None:
 
     rules = RULES if chosen.code is None else (_named(chosen.code, RULES),)
     result = RuleList(rules, whole=chosen.code is not None)
-    write(chosen.render(result, page_for(chosen.output)), chosen.output)
+    write(chosen.format(result, page_for(chosen.output)), chosen.output)
 
 
 def _named(code: str, rules: tuple[Rule, ...]) -> Rule:

@@ -66,8 +66,13 @@ class Method:
 class Engine(Protocol):
     """One engine, all its modelled releases."""
 
-    name: str
-    releases: tuple[str, ...]
+    @property
+    def name(self) -> str:
+        """`vllm`, `sglang`, ..."""
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """Every modelled release, ascending."""
 
     def method(self, config: Mapping[str, Any], release: str, *, model_type: str = "") -> Method:
         """The method this release sees in a config fragment. `model_type`: of config.json, for the few methods

@@ -7,16 +7,14 @@ which entry comes first, so that the cause of a decision is the entry that the e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mtpfix.engines.regexes import Regex, TooCostly, compiled
 from mtpfix.model import Answer, Cause, Layer
 
 _GRAM = 12
-_LITERAL = re.compile(r"(?:[\w-]|\\[^\w\s])+", re.ASCII)
-_SIMPLE = re.compile(r"\^?(?:[\w-]|\\[^\w\s]|\.\*?)*\$?", re.ASCII)
 RAISED = (
     ArithmeticError,
     AssertionError,
@@ -32,11 +30,15 @@ RAISED = (
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An entry of a list. `text` is what the engine matches, `written` what stands at `pointer`."""
+    """An entry of a list. `text` is what the engine matches, `written` what stands at `pointer`.
+
+    broken  no text at all: an engine that walks as far as this raises; always the last one that is kept
+    """
 
     text: str
     pointer: str
     written: str
+    broken: bool = False
 
 
 def escaped(key: str) -> str:
@@ -47,17 +49,30 @@ def escaped(key: str) -> str:
 def read_list(value: Any, pointer: str) -> tuple[Entry, ...]:
     """The entries of a list as Python iterates it: None is empty, a text gives its characters, a dict its keys.
 
-    Raises TypeError for a value that cannot be iterated or that holds something else than texts.
+    What is no text is `broken` and ends the list. Raises TypeError for a value that cannot be iterated.
     """
-    if value is None:
-        return ()
-    entries = []
-    for index, text in enumerate(value):
+    entries: list[Entry] = []
+    for index, text in enumerate(() if value is None else value):
         if not isinstance(text, str):
-            raise TypeError(f"an entry of {pointer} is no text: {text!r}")
+            entries.append(Entry("", f"{pointer}/{index}", repr(text), broken=True))
+            break
         step = escaped(text) if isinstance(value, Mapping) else index
         entries.append(Entry(text, pointer if isinstance(value, str) else f"{pointer}/{step}", text))
     return tuple(entries)
+
+
+def texts(entries: Sequence[Entry]) -> list[str]:
+    """What the entries match, a broken last one left out."""
+    return [entry.text for entry in entries if not entry.broken]
+
+
+def picked(entries: Sequence[Entry], index: int | None) -> Entry | None:
+    """The entry that was found, or None for an index past the end. Raises AtEntry where the walk met a broken one."""
+    if index is not None and index < len(entries) and not entries[index].broken:
+        return entries[index]
+    if entries and entries[-1].broken:
+        raise AtEntry(TypeError(f"an entry is no text: {entries[-1].written}"), entries[-1])
+    return None
 
 
 def read_keys(value: Mapping[str, Any], pointer: str) -> tuple[Entry, ...]:
@@ -71,6 +86,12 @@ def unique(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     for entry in entries:
         first.setdefault(entry.text, entry)
     return tuple(first.values())
+
+
+def sound(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The entries, for an engine that handles each one while it reads the config. Raises AtEntry for a broken one."""
+    picked(entries[-1:], 0)
+    return entries
 
 
 def cause_of(entry: Entry) -> Cause:
@@ -153,7 +174,8 @@ def firsts(entries: Iterable[Entry]) -> dict[str, int]:
     """Text -> index of the first entry with it."""
     table: dict[str, int] = {}
     for index, entry in enumerate(entries):
-        table.setdefault(entry.text, index)
+        if not entry.broken:
+            table.setdefault(entry.text, index)
     return table
 
 
@@ -214,14 +236,44 @@ class Runs:
         """The index of the first entry that is a run of the text's components."""
         parts = text.split(".")
         heads, known = self._heads, self._index
-        found = [
-            known[run]
-            for at, part in enumerate(parts)
-            if part in heads
-            for length in heads[part]
-            if (run := ".".join(parts[at : at + length])) in known
-        ]
-        return min(found, default=None)
+        best: int | None = None
+        for at, part in enumerate(parts):
+            for length in heads.get(part, ()):
+                found = known.get(".".join(parts[at : at + length]))
+                if found is not None and (best is None or found < best):
+                    best = found
+        return best
+
+
+class Ends:
+    """Texts that a name must start (or end) with, found by their lengths."""
+
+    __slots__ = ("_at_end", "_index", "_lengths")
+
+    def __init__(self, at_end: bool) -> None:
+        self._at_end = at_end
+        self._index: dict[str, int] = {}
+        self._lengths: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self._lengths)
+
+    def add(self, text: str, index: int) -> None:
+        """Puts a text in; of equal texts the first counts."""
+        self._index.setdefault(text, index)
+        if len(text) not in self._lengths:
+            self._lengths = tuple(sorted((*self._lengths, len(text))))
+
+    def first(self, name: str, below: int) -> int:
+        """The first index below `below` of a text that the name starts (or ends) with, else `below`."""
+        size, index = len(name), self._index
+        for length in self._lengths:
+            if length > size:
+                break
+            found = index.get(name[size - length :] if self._at_end else name[:length], below)
+            if found < below:
+                below = found
+        return below
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,17 +300,16 @@ class Pattern:
             raise AtEntry(problem, self.entry) from problem
 
 
-def pattern_of(entry: Entry, source: str, shown: str = "") -> Pattern:
-    """The pattern and the literal text that every match of it must hold ("" where that is not plain to see).
-
-    `shown`: the part of the source in which to look for that text, where the rest of it demands nothing.
-    """
+def pattern_of(entry: Entry, source: str, inner: str = "") -> Pattern:
+    """The pattern of an entry. `inner`: a pattern that every match of the source must hold a match of, if it is one."""
     try:
         regex = compiled(source)
     except (re.error, TooCostly) as problem:
         return Pattern(entry, "", None, problem)
-    runs = _LITERAL.findall(shown or source) if _SIMPLE.fullmatch(shown or source) else []
-    return Pattern(entry, max((re.sub(r"\\(.)", r"\1", run) for run in runs), key=len, default=""), regex)
+    try:
+        return Pattern(entry, compiled(inner).literal if inner else regex.literal, regex)
+    except (re.error, TooCostly):
+        return Pattern(entry, "", regex)
 
 
 class Patterns:
@@ -288,6 +339,46 @@ class Patterns:
             if any(self._patterns[index].meets(test, text) for text in texts):
                 return index
         return below
+
+
+class Segments:
+    """Patterns of nothing but word characters and dots, matched from the start of a text up to a module boundary.
+
+    A dot of such a pattern is any one character, so that a pattern is a row of segments at fixed distances; a tree of
+    segments finds all patterns at once.
+    """
+
+    __slots__ = ("_root",)
+
+    def __init__(self, patterns: Iterable[tuple[int, str]]) -> None:
+        self._root = _Node()
+        for index, pattern in patterns:
+            node = self._root
+            for segment in pattern.split("."):
+                node = node.children.setdefault(len(segment), {}).setdefault(segment, _Node())
+            node.index = index if node.index is None else node.index
+
+    def first(self, text: str, below: int) -> int:
+        """The first index below `below` whose pattern matches and stops before or behind a dot, or at the end."""
+        size = len(text)
+        ways = [(self._root, 0)]
+        while ways:
+            node, at = ways.pop()
+            for length, children in node.children.items():
+                child, end = children.get(text[at : at + length]), at + length
+                if child is None or end > size:
+                    continue
+                if child.index is not None and (end == size or text[end] == "." or text[end - 1 : end] == "."):
+                    below = min(below, child.index)
+                if end < size:
+                    ways.append((child, end + 1))
+        return below
+
+
+@dataclass(slots=True)
+class _Node:
+    children: dict[int, dict[str, _Node]] = field(default_factory=dict)
+    index: int | None = None
 
 
 def tails(text: str) -> Iterator[str]:

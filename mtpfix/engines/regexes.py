@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 MAX_LENGTH = 4000
 MAX_TRIES = 200_000
-_JOIN = 8
-_JOIN_LENGTH = 400
 
 _TOKEN = re.compile(
     r"(?P<open>\((?:\?(?:P<\w+>|P=\w+|<[=!]|[=!:>]|\(\w+\)|[a-zA-Z-]+:?))?)|(?P<close>\))|(?P<bar>\|)"
@@ -25,9 +23,7 @@ _TOKEN = re.compile(
     r"|(?P<atom>\[\^?\]?(?:\\.|[^\]\\])*\]|\\?.)",
     re.DOTALL,
 )
-_BY_GROUP = re.compile(r"\\[1-9]|\(\?[P(]")
 _FEW = frozenset({r"\d", "[0-9]"})
-_ANCHORS = frozenset({"^", "$", r"\b", r"\B", r"\A", r"\Z"})
 
 
 class TooCostly(Exception):
@@ -41,36 +37,37 @@ class Regex:
     choices  tries of each choice: a fixed number, or a character that must come next ("" any): as many as the
              text has of it
     nested   something that can vary is repeated: never tried
+    literal  a text that every match contains: where it is missing nothing needs to be tried
     """
 
     pattern: re.Pattern[str]
     choices: tuple[str | int, ...]
     nested: bool
+    literal: str
 
     def match(self, text: str) -> bool:
         """`re.match`: anchored at the start only. Raises TooCostly."""
-        self._weigh(text, 1)
-        return self.pattern.match(text) is not None
+        return self.literal in text and self._affordable(text, 1) and self.pattern.match(text) is not None
 
     def fullmatch(self, text: str) -> bool:
         """`re.fullmatch`. Raises TooCostly."""
-        self._weigh(text, 1)
-        return self.pattern.fullmatch(text) is not None
+        return self.literal in text and self._affordable(text, 1) and self.pattern.fullmatch(text) is not None
 
     def search(self, text: str) -> bool:
         """`re.search`. Raises TooCostly."""
-        self._weigh(text, 1 + len(text))
-        return self.pattern.search(text) is not None
+        starts = 1 + len(text)
+        return self.literal in text and self._affordable(text, starts) and self.pattern.search(text) is not None
 
     def sub(self, replacement: str, text: str) -> str:
         """`re.sub`. Raises TooCostly, and re.error or IndexError for a replacement that names no group."""
-        self._weigh(text, 1 + len(text))
+        self._affordable(text, 1 + len(text))
         return self.pattern.sub(replacement, text)
 
-    def _weigh(self, text: str, starts: int) -> None:
+    def _affordable(self, text: str, starts: int) -> bool:
         tries = (c if isinstance(c, int) else 1 + (text.count(c) if c else len(text)) for c in self.choices)
         if self.nested or starts * prod(tries) > MAX_TRIES:
             raise TooCostly(self.pattern.pattern)
+        return True
 
 
 @lru_cache(maxsize=4096)
@@ -78,8 +75,11 @@ def compiled(pattern: str) -> Regex:
     """The pattern, ready to be tried. Raises re.error for an invalid one and TooCostly for one of absurd length."""
     if len(pattern) > MAX_LENGTH:
         raise TooCostly(pattern)
-    choices, nested = _weight(pattern)
-    return Regex(_compile(pattern), choices, nested)
+    ready = _compile(pattern)
+    tokens = list(_TOKEN.finditer(pattern))
+    choices, nested = _weight(tokens)
+    plain_flags = ready.flags == re.UNICODE
+    return Regex(ready, choices, nested, max(_literals(tokens), key=len, default="") if plain_flags else "")
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
@@ -91,32 +91,30 @@ def _compile(pattern: str) -> re.Pattern[str]:
         raise re.error(str(problem), pattern) from problem
 
 
-@dataclass(frozen=True, slots=True)
-class Union:
-    """Many patterns as one alternation: a quick "none of them matches"."""
-
-    pattern: re.Pattern[str]
-
-    def match(self, text: str) -> bool:
-        """False only where none of the patterns matches from the start."""
-        return len(text) > _JOIN_LENGTH or self.pattern.match(text) is not None
-
-
-def united(regexes: Sequence[Regex]) -> Union | None:
-    """The patterns as one, or None where they are few, or cannot be joined without a change of meaning or of cost."""
-    if len(regexes) < _JOIN or not all(_joinable(regex) for regex in regexes):
-        return None
-    return Union(_compile("|".join(f"(?:{regex.pattern.pattern})" for regex in regexes)))
+def _literals(tokens: list[re.Match[str]]) -> Iterator[str]:
+    """The runs of plain characters outside all groups; none where the whole pattern is an alternative."""
+    depth, run, runs = 0, "", []
+    for token in tokens:
+        if token["bar"] and depth == 0:
+            return
+        letter = _letter(token["atom"] or "") if depth == 0 else ""
+        if not letter:
+            runs.append(run[:-1] if token["quant"] and depth == 0 and _bounds(token)[0] == 0 else run)
+            run = ""
+        run += letter
+        depth += bool(token["open"]) - bool(token["close"])
+    yield from (*runs, run)
 
 
-def _joinable(regex: Regex) -> bool:
-    alone = regex.pattern.flags != re.UNICODE or _BY_GROUP.search(regex.pattern.pattern)
-    return not alone and not regex.nested and len(regex.choices) < 3
+def _letter(atom: str) -> str:
+    """The character that an atom stands for, "" where it stands for more than one or for none."""
+    letter = atom.removeprefix("\\") if len(atom) == 2 else atom
+    plain = len(letter) == 1 and (len(atom) == 2) != (letter.isalnum() or letter in "_-")
+    return letter if plain else ""
 
 
-def _weight(pattern: str) -> tuple[tuple[str | int, ...], bool]:
+def _weight(tokens: list[re.Match[str]]) -> tuple[tuple[str | int, ...], bool]:
     """The choices of a pattern, and whether something that varies is repeated."""
-    tokens = list(_TOKEN.finditer(pattern))
     choices: list[str | int] = []
     starts = [0]
     group: int | None = None
@@ -147,9 +145,5 @@ def _tries(tokens: list[re.Match[str]], place: int, lowest: int, highest: int) -
     if lowest == highest or place + 1 == len(tokens):
         return
     before, after = tokens[place - 1]["atom"] or "", tokens[place + 1]["atom"] or ""
-    literal = after.removeprefix("\\")
-    plain = len(literal) == 1 and (after != literal) != literal.isalnum() and after not in _ANCHORS and after != "."
-    if highest < 10 or before in _FEW:
-        yield min(highest + 1, 4)
-    else:
-        yield literal if plain else ""
+    few = highest < 10 or before in _FEW
+    yield min(highest + 1, 4) if few else _letter(after)

@@ -82,4 +82,4 @@ def mapper_of(written: Mapping[str, Mapping[str, str | None]]) -> Mapper:
 
 def agrees(row: Mapping[str, Any], answer: Answer) -> bool:
     """Whether an answer is the row's, the exception's type included."""
-    return answer.decision == row["decision"] and answer.error == row.get("error", "")
+    return bool(answer.decision == row["decision"] and answer.error == row.get("error", ""))

@@ -6,46 +6,122 @@ module boundary; or the name ends with the key's text. (transformers 5.24.0 quan
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from mtpfix.engines.base import Matcher, MatchQuery, Method
-from mtpfix.engines.listing import Entry, Pattern, Remembered, Rule, built, firsts, pattern_of, plain, quantized, read_list
+from mtpfix.engines.listing import (
+    Ends,
+    Entry,
+    Patterns,
+    Remembered,
+    Rule,
+    Segments,
+    built,
+    pattern_of,
+    picked,
+    plain,
+    quantized,
+    read_list,
+    texts,
+)
 from mtpfix.engines.releases import modelled
 from mtpfix.model import Answer, Cause, Layer
 
+_LITERAL = re.compile(r"[\w.-]*", re.ASCII)
 _BOUNDARY = r"(?:(?<=\.)|(?=\.|$))"
 _LIST_KEYS = {
     "fp8": "modules_to_not_convert",
     "mxfp8": "modules_to_not_convert",
     "mxfp4": "modules_to_not_convert",
+    "nvfp4": "modules_to_not_convert",
     "awq": "modules_to_not_convert",
     "bitsandbytes": "llm_int8_skip_modules",
-    "fbgemm_fp8": "modules_to_not_convert",
-    "torchao": "modules_to_not_convert",
 }
-_KNOWN = (
-    *("awq", "bitsandbytes", "gptq", "aqlm", "quanto", "quark", "fouroversix", "fp_quant", "eetq", "higgs", "hqq"),
-    *("compressed-tensors", "fbgemm_fp8", "torchao", "bitnet", "vptq", "spqr", "fp8", "gguf", "nvfp4", "mxfp8"),
-    *("auto-round", "mxfp4", "metal", "sinq", "gemma"),
+# transformers 5.24.0 quantizers/auto.py:77
+_KNOWN = frozenset(
+    {
+        *("awq", "bitsandbytes", "gptq", "aqlm", "quanto", "quark", "fouroversix", "fp_quant", "eetq", "higgs", "hqq"),
+        *("compressed-tensors", "fbgemm_fp8", "torchao", "bitnet", "vptq", "spqr", "fp8", "gguf", "nvfp4", "mxfp8"),
+        *("auto-round", "mxfp4", "metal", "sinq", "gemma"),
+    }
 )
 
 
 class _Keys:
     """A list of keys, asked for the first one that keeps a module unconverted."""
 
+    __slots__ = ("_entries", "_patterns", "_segments", "_suffixes")
+
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self._entries = entries
-        self._suffixes = firsts(entries)
-        self._lengths = sorted({len(text) for text in self._suffixes})
-        self._patterns: list[Pattern] = [pattern_of(entry, f"(?:{entry.text}){_BOUNDARY}") for entry in entries]
+        keys = list(enumerate(texts(entries)))
+        self._suffixes = Ends(True)
+        for index, key in keys:
+            self._suffixes.add(key, index)
+        self._segments = Segments((index, key) for index, key in keys if _LITERAL.fullmatch(key))
+        self._patterns = Patterns(
+            (index, pattern_of(entries[index], f"(?:{key}){_BOUNDARY}", key))
+            for index, key in keys
+            if not _LITERAL.fullmatch(key)
+        )
 
     def first(self, name: str) -> Entry | None:
         """The first key that hits, or None. Raises AtEntry where a key that is no pattern is reached first."""
-        size = len(name)
-        ends = (self._suffixes.get(name[size - length :]) for length in self._lengths if length <= size)
-        best = min((index for index in ends if index is not None), default=len(self._entries))
-        for index, pattern in enumerate(self._patterns[: best + 1]):
-            if pattern.meets("match", name):
-                return self._entries[index]
-        return self._entries[best] if best < len(self._entries) else None
+        best = self._segments.first(name, len(self._entries))
+        ends = self._suffixes.first(name, best)
+        # a key is tried as a pattern before its text, so the key with that suffix may still be a broken pattern
+        return picked(self._entries, min(ends, self._patterns.first("match", (name,), min(ends + 1, best))))
+
+
+def _scheme(query: MatchQuery) -> str:
+    config = query.config
+    if query.method == "fp8":
+        return "fp8-block" if config.get("weight_block_size") is not None else "fp8"
+    return f"awq{config.get('bits', 4)}" if query.method == "awq" else query.method
+
+
+def _rule(query: MatchQuery, key: str) -> Rule:
+    keys = _Keys(read_list(query.config.get(key), f"/{key}"))
+    scheme = _scheme(query)
+
+    def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        found = keys.first(runtime)
+        return plain(found) if found else quantized(scheme, "no key of the list hits")
+
+    return answer
+
+
+class Transformers:
+    """transformers; it converts modules by their names in the model, and knows no draft."""
+
+    name = "transformers"
+    releases = modelled("transformers")
+
+    def method(self, config: Mapping[str, Any], release: str, model_type: str = "") -> Method:
+        """The quantizer's name; "" for a method that transformers skips with a warning, such as modelopt."""
+        if config.get("load_in_8bit") or config.get("load_in_4bit"):
+            return Method("bitsandbytes")
+        declared = config.get("quant_method")
+        if declared is None:
+            return Method("", "the quantization config has no quant_method")
+        return Method(declared if isinstance(declared, str) and declared in _KNOWN else "")
+
+    def matcher(self, query: MatchQuery) -> Matcher:
+        """A matcher; `plain` throughout for a method that transformers skips, `unknown` for one not modelled."""
+        key = _LIST_KEYS.get(query.method)
+        if key is not None:
+            return built(lambda: _rule(query, key))
+        if query.method:
+            answer = Answer("unknown", Cause(f"transformers' {query.method} is not modelled"))
+        else:
+            answer = Answer("plain", Cause("transformers skips a quantization method that it does not know"))
+        return Remembered(lambda *_: answer)
+
+    def change_points(self, method: str, model_type: str = "") -> tuple[str, ...]:
+        """The one modelled release."""
+        return self.releases[:1]
+
+
+ENGINE = Transformers()

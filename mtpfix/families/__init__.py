@@ -23,7 +23,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry("qwen3_5", ("qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text")),
     Entry("qwen3_moe", ("qwen3_moe",)),
     Entry("llama", ("llama",)),
-    Entry("gemma4_assistant", ("gemma4_assistant",)),
+    Entry("gemma4_assistant", ("gemma4_assistant", "gemma4_unified_assistant")),
     Entry("glm4_moe", ("glm4_moe",)),
     Entry("glm5_next", ("glm5_next", "glm5_next_text")),
     Entry("deepseek_v3", ("deepseek_v3",)),

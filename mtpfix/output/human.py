@@ -114,13 +114,19 @@ def _troubles(newest: Sequence[EngineRow]) -> list[str]:
         alike.setdefault(tuple((verdict, engines) for verdict, engines in hit if engines), []).append(part)
     return [
         f"{listed(parts)} "
-        + ", ".join(
-            f"{verdict if len(parts) == 1 else verdict.removesuffix('s')} in {listed(engines)}"
-            for verdict, engines in troubles
-        )
+        + ", ".join(f"{_verb(verdict, len(parts))} in {listed(names)}" for verdict, names in troubles)
         for troubles, parts in alike.items()
         if troubles
     ]
+
+
+def _verb(verdict: str, parts: int) -> str:
+    """`draft fails`, `target and draft fail`."""
+    return verdict.removesuffix("s") if parts > 1 and verdict in ("loads", "fails", "degrades") else verdict
+
+
+def _told(parts: Sequence[Part], verdict: VerdictKind) -> str:
+    return f"{listed(parts)} {_verb(verdict, len(parts))}"
 
 
 def _engines_with(rows: Sequence[EngineRow], part: Part, verdict: str) -> tuple[str, ...]:
@@ -177,7 +183,7 @@ def _verdict_cell(verdict: VerdictKind | None, page: Page) -> Cell:
 def _causes(rows: Sequence[EngineRow], page: Page) -> list[str]:
     lines: list[str] = []
     for why in matrix.causes(rows):
-        text = f"{why.engine} {listing.spans(why.spans, page)}: {why.part} {why.verdict}"
+        text = f"{why.engine} {listing.spans(why.spans, page)}: {_told(why.parts, why.verdict)}"
         text += f": {why.reason}" if why.reason else ""
         own = paragraph(text, page, indent="  ", hanging="    ")
         if why.modules:

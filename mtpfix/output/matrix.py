@@ -31,7 +31,7 @@ class Why:
     """
 
     engine: str
-    part: Part
+    parts: tuple[Part, ...]
     verdict: VerdictKind
     reason: str
     error: str
@@ -69,20 +69,28 @@ def _merged_engine(engine: str, rows: Sequence[EngineRow]) -> list[MatrixRow]:
 
 def causes(rows: Sequence[EngineRow]) -> tuple[Why, ...]:
     """Why an engine does not load a part, newest releases first; equal causes are one, whatever releases they hit."""
-    found: dict[tuple[str, Part, VerdictKind, str, str], list[EngineRow]] = {}
     order = {engine: at for at, engine in enumerate(dict.fromkeys(row.engine for row in rows))}
+    found: dict[tuple[str, Part, VerdictKind, str, str], list[EngineRow]] = {}
     for row in sorted(rows, key=lambda row: (-order[row.engine], key(row.version)), reverse=True):
         if row.verdict != "loads" and (row.reason or row.error):
             found.setdefault((row.engine, row.part, row.verdict, row.reason, row.error), []).append(row)
     known = {engine: releases(row for row in rows if row.engine == engine) for engine in order}
-    return tuple(
-        Why(
-            *cause,
-            spans(releases(hit), known[cause[0]]),
-            tuple(dict.fromkeys(name for row in hit for name in row.modules)),
-        )
-        for cause, hit in found.items()
-    )
+    shared: dict[tuple[str, VerdictKind, str, str, tuple[tuple[str, str], ...]], list[EngineRow]] = {}
+    for (engine, _, verdict, reason, error), hit in found.items():
+        shared.setdefault((engine, verdict, reason, error, spans(releases(hit), known[engine])), []).extend(hit)
+    return tuple(_why(*cause, hit) for cause, hit in shared.items())
+
+
+def _why(
+    engine: str,
+    verdict: VerdictKind,
+    reason: str,
+    error: str,
+    runs: tuple[tuple[str, str], ...],
+    hit: Sequence[EngineRow],
+) -> Why:
+    modules = tuple(dict.fromkeys(name for row in hit for name in row.modules))
+    return Why(engine, parts(hit), verdict, reason, error, runs, modules)
 
 
 def releases(rows: Iterable[EngineRow | DecisionRow]) -> tuple[str, ...]:

@@ -179,10 +179,11 @@ def evidence(claim: Claim) -> str:
     item = claim.mismatch
     stored = item.row.unit.stored
     shape = " × ".join(map(str, stored.shape)) or "scalar"
-    built = item.answer.scheme if item.answer.decision == "quantized" else item.answer.decision
+    makes = {"quantized": f"builds it {item.answer.scheme}", "plain": "builds it plain", "error": "stops on it"}
+    built = makes.get(item.answer.decision, item.answer.decision)
     asked = item.row.ask.runtime if item.row.ask else ""
     as_name = f" (asked as {asked})" if asked and asked != stored.name else ""
-    return f"{stored.name}: stored {stored.scheme.name} [{shape}], {item.judge.engine.name} builds it {built}{as_name}"
+    return f"{stored.name}: stored {stored.scheme.name} [{shape}], {item.judge.engine.name} {built}{as_name}"
 
 
 def plural(count: int, noun: str) -> str:

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from mtpfix.formats.base import Format, regex_matches
 
 _WRAPPERS = ("model.language_model.", "language_model.model.", "language_model.", "model.")
+_WRAPPED = re.compile(r"^(?:(?:model|language_model)\\?\.)+")
 _STRAY = re.compile(r"(^|[^.*\\])\.\.+(?=[^.*]|$)|^\.(?!\*)|\s")
 
 
@@ -40,7 +41,8 @@ def _glob_means(wanted: str, bare: str) -> bool:
 
 
 def _regex_means(pattern: str, name: str) -> bool:
-    return regex_matches(pattern, name) or regex_matches(f".*{pattern.lstrip('^')}", name)
+    loose = _WRAPPED.sub("", pattern.lstrip("^"))
+    return regex_matches(pattern, name) or regex_matches(f".*{loose}", name)
 
 
 def malformed(fmt: Format, entry: str) -> str:
@@ -49,6 +51,8 @@ def malformed(fmt: Format, entry: str) -> str:
         return "it is empty"
     if fmt.name == "modelopt" and not entry.startswith("re:") and _STRAY.search(entry):
         return "it has an empty path component or a blank"
+    if fmt.name == "modelopt" and entry.endswith("."):
+        return "it ends in a dot"
     if fmt.name == "fp8" and entry.startswith("*"):
         return "it starts with `*`: a literal in vLLM and SGLang, and no valid regex in transformers"
     return ""

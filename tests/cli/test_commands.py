@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import mtpfix
-from mtpfix import api
+from mtpfix import api, store
 from mtpfix.cli import COMMANDS, main
 from mtpfix.errors import ConflictError, UnreadableError, UsageError, WriteError
 from mtpfix.model import Plan, Report, Source
@@ -170,6 +170,15 @@ def test_options_come_from_the_environment(run: Run) -> None:
     env = {"MTPFIX_CHECK_FORMAT": "quiet", "MTPFIX_CHECK_EXIT_ZERO": "1"}
     result = run("check", "broken", env=env)
     assert (result.exit_code, result.stdout) == (0, "/data/gemma-4-assistant-NVFP4\n")
+
+
+def test_every_option_has_the_variable_of_its_own_name() -> None:
+    for name, _ in COMMANDS:
+        command = main.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        for option in command.params:
+            if option.param_type_name == "option":
+                assert f"--{(option.name or '').replace('_', '-')}" in option.opts
 
 
 def test_check_passes_its_options_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,9 +383,9 @@ def test_rule(run: Run) -> None:
 
 
 def test_an_unknown_rule(run: Run) -> None:
-    result = run("rule", "MTP00l")
+    result = run("rule", "draft-not-exclude")
     assert result.exit_code == 2
-    assert result.stderr.startswith("Error: no rule has the code or name 'MTP00l'\nHint: did you mean MTP00")
+    assert result.stderr == "Error: no rule has the code or name 'draft-not-exclude'\nHint: did you mean MTP001?\n"
     assert run("rule", "qqqq").stderr.endswith("Hint: `mtpfix rule` lists all rules\n")
 
 
@@ -420,6 +429,10 @@ def test_only_a_directory_is_changed() -> None:
 def test_an_empty_plan_changes_nothing() -> None:
     assert mtpfix.plan(factories.clean()) == Plan(source=factories.clean().source)
     assert mtpfix.apply(mtpfix.plan(factories.clean())) == ()
+
+
+def test_the_journal_is_the_one_that_the_store_leaves() -> None:
+    assert api.JOURNAL == store.JOURNAL
 
 
 def test_the_public_names() -> None:

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from records import Record, Run
+
 from mtpfix.families import identify
 from mtpfix.families.base import Ask, Family, View, ask, config_value, view_for
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import Key, key_of
 from mtpfix.releases import holds
-from records import Record, Run
 
 METHODS = {
     "auto_gptq": "gptq", "gptq_marlin": "gptq", "auto_awq": "awq", "awq_marlin": "awq", "inc": "auto-round",
@@ -88,8 +89,18 @@ def predicted(case: Case) -> set[Question]:
 
 
 def tolerated(case: Case) -> set[str]:
-    """Runtime names of modules that the engine builds though it loads nothing into them (`absent` rows)."""
-    return {found.runtime for _, _, found in answers(case) if found is not None and found.layer == "absent"}
+    """Runtime names that the engine asks for though it loads nothing there.
+
+    `absent` rows, a head that is not stored, and the shards of a fused module that it tries one by one before it builds
+    the module (SGLang's GLM-5-next).
+    """
+    found = {asked.runtime for _, _, asked in answers(case) if asked is not None and asked.layer == "absent"}
+    if not any(name.endswith("head") for name in stored_in_part(case)):
+        found |= {prefix for prefix, kind in asked(case.run) if kind == "lm_head"}
+    for runtime, _ in predicted(case):
+        owner, _, leaf = runtime.rpartition(".")
+        found |= {f"{owner}.{shard}" for shard in (case.view.packed or {}).get(leaf, ())}
+    return found
 
 
 def bypassed(case: Case) -> set[str]:
@@ -106,11 +117,17 @@ def asked(run: Run) -> set[Question]:
     return {(prefix, kind) for prefix, kind, _, _ in run.asked if kind in LIST_LAYERS}
 
 
+def in_part(case: Case, key: Key) -> bool:
+    """Whether a stored module belongs to the part under test."""
+    draft = case.family.separate or case.family.draft.find(key, case.layers) is not None
+    return draft == (case.run.part == "draft")
+
+
+def stored_in_part(case: Case) -> list[str]:
+    """The stored modules of the part; empty where a checkpoint lacks its draft."""
+    return [name for name in stored_names(case.record) if in_part(case, key_of(name))]
+
+
 def unnamed(case: Case) -> list[str]:
     """Stored modules of the part that the view has no row for."""
-    draft = case.run.part == "draft"
-    return [
-        name
-        for name, key, found in answers(case)
-        if found is None and (case.family.separate or (case.family.draft.find(key, case.layers) is not None) == draft)
-    ]
+    return [name for name, key, found in answers(case) if found is None and in_part(case, key)]

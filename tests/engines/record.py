@@ -26,16 +26,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from records import ASKS, load_record, read_checkpoint, write_checkpoint
+from records import ASKS, compress, expand, fold, load_record, read_checkpoint, write_checkpoint
 
 ENGINES = Path(os.environ.get("MTPFIX_ENGINES", ""))
 PYTHONS = {"vllm": os.environ.get("MTPFIX_VLLM_PYTHON", ""), "sglang": os.environ.get("MTPFIX_SGLANG_PYTHON", "")}
 VERSIONS = {"vllm": "0.33.0", "sglang": "0.5.23"}
 VERDICTS = {"ok": "loads", "silent_garbage": "degrades", "fails": "fails"}
-# In no checkpoint, or made later from what was loaded.
-HARMLESS = re.compile(r"(^|\.)[kvq]_scale$|_zero_point$|_blockscale_swizzled$")
-# A draft in SGLang gets the target's embeddings and head later.
-SHARED = re.compile(r"(^|\.)(embed_tokens|lm_head|shared_head\.head|head)\.")
+# In no checkpoint, made later from what was loaded, or built only because a small config leaves out a key.
+HARMLESS = re.compile(r"(^|\.)[kvq]_scale$|_zero_point$|_blockscale_swizzled$|\.deepstack_merger_list\.")
+# A draft gets the target's embeddings later, in SGLang its head too.
+SHARED = {
+    "vllm": re.compile(r"(^|\.)embed_tokens\."),
+    "sglang": re.compile(r"(^|\.)(embed_tokens|lm_head|shared_head\.head|head)\."),
+}
 SEPARATE = ("Gemma4AssistantForCausalLM",)
 LOGS = Path(tempfile.gettempdir()) / "mtpfix-record"
 Json = dict[str, Any]
@@ -86,13 +89,14 @@ def unwritten(engine: str, part: str, names: list[str], architecture: str = "") 
     found = [name for name in names if not HARMLESS.search(name)]
     if architecture in SEPARATE:  # keys and values come from the target
         found = [name for name in found if ".self_attn.qkv_proj." not in name and ".k_norm." not in name]
-    return [name for name in found if not SHARED.search(name)] if (engine, part) == ("sglang", "draft") else found
+    return [name for name in found if part == "target" or not SHARED[engine].search(name)]
 
 
 def drive(engine: str, script: str, *args: str) -> Json | None:
     """The JSON that a drive script prints, or None where the harness itself broke."""
     process = warm(engine)
-    assert process.stdin and process.stdout
+    assert process.stdin
+    assert process.stdout
     with tempfile.NamedTemporaryFile(suffix=".json") as result:
         process.stdin.write(json.dumps([script, result.name, *args]) + "\n")
         process.stdin.flush()
@@ -150,7 +154,7 @@ def _vllm_asked(run: Json, part: Json) -> None:
     model = part.get("model", {})
     run["class"] = model.get("class", "").rsplit(".", 1)[-1]
     run.update(packed=model.get("packed_modules_mapping"), mapper=model.get("rename_mapper"))
-    for row in part.get("modules", part.get("asked_before_failure", [])):
+    for row in part.get("modules") or part.get("asked_before_failure", []):
         kind = layer_kind(row["layer"])
         if not kind:
             continue
@@ -188,7 +192,9 @@ def _run_sglang(folder: Path, part: str) -> Json:
             run["asked"].append([prefix, kind, decision(method), brief(method or "", str(folder))])
     run["never_written"] = result.get("never_loaded", [])
     if result.get("ok"):
-        run["verdict"] = "degrades" if unwritten("sglang", part, run["never_written"], _architecture(folder)) else "loads"
+        run["casts"] = result.get("casts", [])
+        bad = unwritten("sglang", part, run["never_written"], _architecture(folder)) or run["casts"]
+        run["verdict"] = "degrades" if bad else "loads"
     else:
         run.update(verdict="fails", stage=result["stage"].replace("model_config", "config"))
         run["error"] = brief(result["error"], str(folder))
@@ -221,8 +227,15 @@ def record(source: Path, parts: list[str], engines: list[str], name: str = "") -
         body = read_checkpoint(folder)
         drivers = {"vllm": run_vllm, "sglang": run_sglang}
         jobs = [pool.submit(drivers[engine], folder, parts) for engine in engines if PYTHONS[engine]]
-        runs = [run for job in jobs for run in job.result()]
+        runs = [folded(run) for job in jobs for run in job.result()]
     return {"name": name or found, "origin": origin, **body, "runs": runs}
+
+
+def folded(run: Json) -> Json:
+    """A run with the names of layers that are alike written once."""
+    never = compress(name for text in run["never_written"] for name in expand(text))
+    rows = {key: [[name, *rest] for text, *rest in run[key] for name in expand(text)] for key in ("asked", "unasked")}
+    return {**run, "never_written": never, **{key: fold(found) for key, found in rows.items()}}
 
 
 def dump(body: Json) -> str:
@@ -262,7 +275,8 @@ def main() -> None:
         else:
             options.output.mkdir(parents=True, exist_ok=True)
             (options.output / f"{body['name']}.json").write_text(dump(body), "utf-8")
-            print(body["name"], [(run["engine"], run["part"], run["verdict"], run["error"][:80]) for run in body["runs"]])
+            runs = [(run["engine"], run["part"], run["verdict"], run["error"][:80]) for run in body["runs"]]
+            print(body["name"], runs, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,15 @@
 
     {"name", "origin",
      "files":  {"config.json": {...}, ...},
-     "shards": {"model.safetensors": {"BF16 256 128": ["a.{0..3}.weight", ...]}},   # dtype and shape -> names
-     "index":  {"unlisted": [...], "ghosts": {...}},                               # only where it contradicts the headers
+     "shards": {"model.safetensors": {"BF16 256 128": ["a.{0..3}.weight", ...]}},      # dtype and shape -> names
+     "index":  {"unlisted": [...], "ghosts": {...}},          # only where it contradicts the headers
      "runs":   [{"engine", "version", "part", "method", "class", "verdict", "stage", "error", "never_written",
                  "asked": [[prefix, layer, decision, method]], "unasked": [[prefix, layer]],
-                 "packed", "mapper"}]}                                                 # vLLM: the class's own, as applied
+                 "packed", "mapper"     # vLLM: the class's own, as applied
+                 "casts"}]}             # SGLang: quantized bytes read as plain numbers ("float8_e4m3fn -> bfloat16")
 
-`verdict`: loads, fails, degrades, or "" where the engine was only asked, not loaded; `decision`: plain, quantized, error.
-`never_written`: parameters that no tensor of the checkpoint reached.
+`verdict`: loads, fails, degrades, or "" where the load says nothing; `decision`: plain, quantized, error.
+`never_written`: parameters that no tensor of the checkpoint reached. Runs of numbers in names are written `{0..3}`.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ def load_record(path: Path) -> Record:
 def _run(raw: Mapping[str, Any]) -> Run:
     return Run(
         raw["engine"], raw["version"], raw["part"], raw["method"], raw["verdict"], raw["error"], raw["stage"],
-        tuple(raw["never_written"]), tuple(tuple(row) for row in raw["asked"]), tuple(tuple(row) for row in raw["unasked"]),
+        tuple(name for text in raw["never_written"] for name in expand(text)),
+        tuple((name, *rest) for text, *rest in raw["asked"] for name in expand(text)),
+        tuple((name, kind) for text, kind in raw["unasked"] for name in expand(text)),
         raw.get("packed"), raw.get("mapper"),
     )  # fmt: skip
 
@@ -117,7 +120,7 @@ def expand(text: str) -> list[str]:
 
 
 def compress(names: Iterable[str]) -> list[str]:
-    """Names that differ in one number of an unbroken run become one."""
+    """Names that differ in one number become one for each unbroken run of numbers."""
     out = list(dict.fromkeys(names))
     for back in range(max((name.count(".") for name in out), default=0) + 1):
         groups: dict[tuple[str, ...], list[int]] = {}
@@ -132,13 +135,29 @@ def compress(names: Iterable[str]) -> list[str]:
     return out
 
 
+def fold(rows: Iterable[Iterable[str]]) -> list[list[str]]:
+    """Rows that differ only in numbers of their first field become one."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for first, *rest in rows:
+        groups.setdefault(tuple(rest), []).append(first)
+    return [[name, *rest] for rest, names in groups.items() for name in compress(names)]
+
+
 def _spell(parts: tuple[str, ...], numbers: list[int]) -> list[str]:
     if not numbers:
         return [".".join(parts)]
-    numbers = sorted(numbers)
-    unbroken = numbers[-1] - numbers[0] == len(numbers) - 1
-    texts = [f"{{{numbers[0]}..{numbers[-1]}}}"] if unbroken and len(numbers) > 1 else list(map(str, numbers))
+    texts = [f"{{{first}..{last}}}" if last > first else str(first) for first, last in _runs(sorted(numbers))]
     return [".".join(text if part == "#" else part for part in parts) for text in texts]
+
+
+def _runs(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if number != last + 1:
+            yield first, last
+            first = number
+        last = number
+    yield first, last
 
 
 def read_checkpoint(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,30 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+
+@contextmanager
+def casts() -> Iterator[set[str]]:
+    """Pairs of dtypes of copies that read quantized bytes as plain numbers: the scales were dropped."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    packed = (torch.float8_e4m3fn, torch.uint8, torch.int8)
+    found: set[str] = set()
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.ops.aten.copy_.default and args[1].dtype in packed and args[1].dim() > 1:
+                target = args[0].dtype
+                if target in (torch.bfloat16, torch.float16, torch.float32) and args[0].numel() > 1:
+                    found.add(f"{args[1].dtype} -> {target}".replace("torch.", ""))
+            return function(*args, **(kwargs or {}))
+
+    with Watch():
+        yield found
 
 
 def child(module: Any, result: str, arguments: list[str]) -> int:
@@ -23,8 +46,9 @@ def child(module: Any, result: str, arguments: list[str]) -> int:
         if hasattr(module, "main"):
             return int(module.main(arguments) or 0)
         settings = dict(text.split("=", 1) for text in arguments[2:])
-        body, _ = module.load(arguments[0], arguments[1], **settings)
-        print(json.dumps(body), flush=True)
+        with casts() as found:
+            body, _ = module.load(arguments[0], arguments[1], **settings)
+        print(json.dumps({**body, "casts": sorted(found)}), flush=True)
     except SystemExit as stop:
         return int(stop.code or 0) if isinstance(stop.code, int | None) else 1
     except BaseException:

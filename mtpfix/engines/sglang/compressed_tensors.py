@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Entry, Pattern, Rule, escaped, pattern_of, plain, quantized, read_list
+from mtpfix.engines.listing import Entry, Pattern, Rule, escaped, pattern_of, plain, quantized, read_list, sound
 from mtpfix.engines.sglang.ct_lists import REGEX, Ignored, Names
 from mtpfix.engines.sglang.ct_schemes import Group, built_scheme, group_of, is_mxfp4, scheme_of
 from mtpfix.engines.sglang.names import mapped
@@ -79,7 +79,7 @@ def _groups(config: Mapping[str, Any], query: MatchQuery) -> dict[str, tuple[Ent
         pointer = f"/config_groups/{escaped(name)}/targets"
         if value.get("targets") is None:
             raise TypeError(f"{pointer} is no list")
-        for entry in read_list(value["targets"], pointer):
+        for entry in sound(read_list(value["targets"], pointer)):
             group = group_of(value, config, query.release)
             for renamed in mapped((entry,), query.mappers):
                 found[renamed.text] = renamed, group
@@ -92,11 +92,12 @@ def compressed_tensors(query: MatchQuery) -> Rule:
 
 
 class _Config:
-    __slots__ = ("_config", "_fp8_linears", "_groups", "_heads", "_ignored", "_release", "_targets")
+    __slots__ = ("_answers", "_config", "_fp8_linears", "_groups", "_heads", "_ignored", "_release", "_targets")
 
     def __init__(self, query: MatchQuery) -> None:
         config = query.config
         self._config = config
+        self._answers: dict[tuple[str, bool], Answer] = {}
         self._release = query.release
         self._groups = _groups(config, query)
         experts = dict(self._groups)
@@ -166,7 +167,10 @@ class _Config:
         return any(is_mxfp4(found[1]) for found in named if found)
 
     def _built(self, entry: Entry, group: Group, experts: bool = False) -> Answer:
-        return quantized(built_scheme(group, experts, self._release), entry)
+        kind = (entry.text, experts)
+        if kind not in self._answers:
+            self._answers[kind] = quantized(built_scheme(group, experts, self._release), entry)
+        return self._answers[kind]
 
 
 def w8a8_int8(query: MatchQuery) -> Rule:

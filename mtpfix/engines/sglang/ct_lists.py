@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtpfix.engines.listing import Entry, Patterns, Within, firsts, pattern_of, tails
+from mtpfix.engines.listing import Entry, Patterns, Within, firsts, pattern_of, picked, tails
 from mtpfix.engines.sglang.switches import on
 from mtpfix.model import Packed
 
@@ -29,7 +29,9 @@ class Names:
 
     def __init__(self, entries: tuple[Entry, ...], release: str) -> None:
         self._entries = entries
-        plain = [(index, entry) for index, entry in enumerate(entries) if not entry.text.startswith(REGEX)]
+        plain = [
+            (index, entry) for index, entry in enumerate(entries) if not (entry.broken or entry.text.startswith(REGEX))
+        ]
         self._plain: dict[str, int] = {}
         self._within: tuple[Within, tuple[int, ...]] | None = None
         if on("ct-suffix", release):
@@ -42,7 +44,7 @@ class Names:
     def first(self, name: str) -> Entry | None:
         """The first entry that meets the name. Raises AtEntry where an invalid pattern is reached first."""
         best = self._patterns.first("match", (name,), self._first_plain(name))
-        return self._entries[best] if best < len(self._entries) else None
+        return picked(self._entries, best)
 
     def _first_plain(self, name: str) -> int:
         if self._within:

@@ -113,7 +113,7 @@ def built_scheme(group: Group, experts: bool, release: str) -> str:
     weight_only = not group.activations and not on("ct-nvfp4a16", release)
     if weight_only and group.weights.get("strategy") in ("group", "channel") and _takes_sign(group, release):
         raise ImportError(problem)
-    if weight_only and (experts or group.format in _ACTIVATION_FORMATS):
+    if (weight_only and group.format in _ACTIVATION_FORMATS) or (experts and not group.activations):
         raise AttributeError(problem)
     raise NotImplementedError(problem)
 
@@ -128,6 +128,8 @@ def _complaint(scheme: str, group: Group, experts: bool, release: str) -> str:
     since = row.experts if experts else row.linear
     if since == _NEVER or (since and not on(since, release)):
         return f"no compressed-tensors scheme of this release fits {scheme}"
+    if experts and scheme in _FLOAT8.values() and not group.activations:
+        return f"{scheme} experts need quantized activations"
     if not experts and scheme not in _PACKED_SCHEMES and not _quantizes_activations(group.format, release):
         return f"{scheme} does not go with the format {group.format}"
     packed_as_such = group.format == _PACKED or experts

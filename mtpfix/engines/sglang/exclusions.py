@@ -8,37 +8,12 @@ name (also without a leading `language_model.`) or a single component of it. The
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
-from mtpfix.engines.listing import Entry, Patterns, pattern_of
+from mtpfix.engines.listing import Ends, Entry, Patterns, pattern_of, picked, texts
 
 _WRAPPER = "language_model."
 _TAILS = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
 _META = re.compile(r"[\\^$+?{}\[\]|()\n]")
-
-
-class _Ends:
-    """Texts that a name must start (or end) with, found by their lengths."""
-
-    __slots__ = ("_at_end", "_index", "_lengths")
-
-    def __init__(self, at_end: bool) -> None:
-        self._at_end = at_end
-        self._index: dict[str, int] = {}
-        self._lengths: tuple[int, ...] = ()
-
-    def add(self, text: str, index: int) -> None:
-        self._index.setdefault(text, index)
-        self._lengths = tuple(sorted({*self._lengths, len(text)}))
-
-    def of(self, name: str) -> Iterator[int]:
-        size = len(name)
-        for length in self._lengths:
-            if length > size:
-                return
-            found = self._index.get(name[size - length :] if self._at_end else name[:length])
-            if found is not None:
-                yield found
 
 
 class Exclusions:
@@ -51,6 +26,7 @@ class Exclusions:
         "_part_ending",
         "_part_starting",
         "_patterns",
+        "_single",
         "_starting",
         "_tails",
     )
@@ -58,12 +34,13 @@ class Exclusions:
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self._entries = entries
         self._literal: dict[str, int] = {}
-        self._starting, self._ending = _Ends(False), _Ends(True)
-        self._part_starting, self._part_ending = _Ends(False), _Ends(True)
+        self._starting, self._ending = Ends(False), Ends(True)
+        self._part_starting, self._part_ending = Ends(False), Ends(True)
         self._tails: dict[str, int] = {}
-        others = [(index, entry) for index, entry in enumerate(entries) if not self._tabled(index, entry.text)]
+        self._single: dict[str, int] = {}
+        others = [(index, text) for index, text in enumerate(texts(entries)) if not self._tabled(index, text)]
         self._patterns = Patterns(
-            (index, pattern_of(entry, entry.text.replace(".", r"\.").replace("*", ".*"))) for index, entry in others
+            (index, pattern_of(entries[index], text.replace(".", r"\.").replace("*", ".*"))) for index, text in others
         )
 
     def _tabled(self, index: int, text: str) -> bool:
@@ -76,6 +53,8 @@ class Exclusions:
             return False
         if not stars:
             self._literal.setdefault(text, index)
+            if "." not in text:
+                self._single.setdefault(text, index)
         else:
             ends, parts = (
                 (self._starting, self._part_starting) if text[-1] == "*" else (self._ending, self._part_ending)
@@ -92,22 +71,16 @@ class Exclusions:
             return None
         names = [prefix, prefix.removeprefix(_WRAPPER)] if prefix.startswith(_WRAPPER) else [prefix]
         parts = prefix.split(".")
-        best = min(self._simple(names, parts), default=len(self._entries))
-        best = self._patterns.first("fullmatch", (*names, *parts), best)
-        return self._entries[best] if best < len(self._entries) else None
-
-    def _simple(self, names: list[str], parts: list[str]) -> Iterator[int]:
-        literal = self._literal
+        best = len(self._entries)
         for name in names:
-            if name in literal:
-                yield literal[name]
-            yield from self._starting.of(name)
-            yield from self._ending.of(name)
+            best = min(best, self._literal.get(name, best))
+            best = self._ending.first(name, self._starting.first(name, best))
         for part in parts:
-            if part in literal:
-                yield literal[part]
-            yield from self._part_starting.of(part)
-            yield from self._part_ending.of(part)
+            best = min(best, self._single.get(part, best))
+        if self._part_starting or self._part_ending:
+            for part in parts:
+                best = self._part_ending.first(part, self._part_starting.first(part, best))
         for tail, index in self._tails.items():
             if tail in parts[-1]:
-                yield index
+                best = min(best, index)
+        return picked(self._entries, self._patterns.first("fullmatch", (*names, *parts), best))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Entry, Rule, plain, quantized, read_list, unique
+from mtpfix.engines.listing import Entry, Rule, plain, quantized, read_list, sound, unique
 from mtpfix.engines.sglang.exclusions import Exclusions
 from mtpfix.engines.sglang.names import mapped, with_unwrapped
 from mtpfix.engines.sglang.skip import Skips
@@ -38,7 +38,7 @@ def _found(config: Mapping[str, Any]) -> tuple[Entry, ...]:
 
 
 def _both_spellings(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    bare = [replace(entry, text=entry.text.removeprefix("model.")) for entry in entries]
+    bare = [replace(entry, text=entry.text.removeprefix("model.")) for entry in sound(entries)]
     return tuple(copy for entry in bare for copy in (entry, replace(entry, text="model." + entry.text)))
 
 
@@ -83,7 +83,7 @@ def mxfp8(query: MatchQuery) -> Rule:
     config = query.config
     if "quantization" in config:
         return _uniform(Skips((), {}, query.release), "mxfp8", "mxfp8", query.release)
-    if config.get("quant_method", "modelopt") != "modelopt":
+    if config.get("quant_method", "modelopt") != "modelopt" or "quant_algo" not in config:
         return fp8(query)
     name = "exclude_modules" if "exclude_modules" in config else "ignore"
     translated = {**config, "quant_method": "mxfp8", "activation_scheme": "dynamic", "weight_block_size": None}
@@ -136,7 +136,7 @@ def _hybrid(query: MatchQuery) -> Exclusions | None:
         return None
     if config.get("group_size") is None:
         return None
-    entries = read_list(config.get("ignore") or None, "/ignore")
+    entries = sound(read_list(config.get("ignore") or None, "/ignore"))
     own = tuple(Entry(text, "", text) for text, since in _OWN_EXPERTS if on(since, query.release))
     entries += own
     if query.mappers:

@@ -9,14 +9,16 @@ from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.listing import (
     AtEntry,
     Entry,
-    Pattern,
+    Patterns,
     Rule,
     Within,
     pattern_of,
+    picked,
     plain,
     quantized,
     read_keys,
     read_list,
+    texts,
 )
 from mtpfix.engines.sglang.fp8 import needed
 from mtpfix.engines.sglang.switches import on
@@ -44,21 +46,30 @@ def awq_runs_on_marlin(config: Mapping[str, Any]) -> bool:
 class _Dynamic:
     """`dynamic`: the first key that matches decides; `-:` leaves a layer plain, any other key may change its bits."""
 
-    __slots__ = ("_rules",)
+    __slots__ = ("_entries", "_patterns", "_settings")
 
     def __init__(self, value: Any) -> None:
-        self._rules: list[tuple[bool, Pattern, Any]] = []
-        for entry, settings in zip(read_keys(value, "/dynamic"), value.values(), strict=True):
-            negative = entry.text.startswith("-:")
-            source = entry.text.removeprefix("-:" if negative else "+:")
-            self._rules.append((negative, pattern_of(entry, source), settings))
+        if not isinstance(value, Mapping):
+            raise AttributeError("dynamic is no table")
+        self._entries = read_keys(value, "/dynamic")
+        self._settings = tuple(value.values())
+        self._patterns = Patterns(
+            (index, pattern_of(entry, entry.text.removeprefix("-:" if entry.text.startswith("-:") else "+:")))
+            for index, entry in enumerate(self._entries)
+        )
 
     def first(self, name: str) -> tuple[Entry, bool, Any] | None:
         """The entry, whether it leaves the layer plain, and its settings. Raises AtEntry for a bad pattern."""
-        for negative, pattern, settings in self._rules:
-            if pattern.meets("match", name):
-                return pattern.entry, negative, settings
-        return None
+        index = self._patterns.first("match", (name,), len(self._entries))
+        if index == len(self._entries):
+            return None
+        entry = self._entries[index]
+        return entry, entry.text.startswith("-:"), self._settings[index]
+
+
+def _dynamic(config: Mapping[str, Any]) -> _Dynamic:
+    value = config.get("dynamic")
+    return _Dynamic({} if value is None else value)
 
 
 def gptq(query: MatchQuery) -> Rule:
@@ -66,7 +77,7 @@ def gptq(query: MatchQuery) -> Rule:
     config = query.config
     bits, _, _, sym = (needed(config, name) for name in ("bits", "group_size", "desc_act", "sym"))
     _check_bits(bits, sym)
-    dynamic = _Dynamic(config.get("dynamic") or {})
+    dynamic = _dynamic(config)
     head = bool(config.get("lm_head", False))
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
@@ -91,10 +102,10 @@ def _by_dynamic(found: tuple[Entry, bool, Any] | None, runtime: str, bits: int, 
     if negative:
         return plain(entry)
     if runtime:
-        own = settings.get("bits", bits)
+        own, own_sym = settings.get("bits", bits), settings.get("sym", sym)
         bits = own if isinstance(own, int) else bits
         try:
-            _check_bits(bits, settings.get("sym", sym))
+            _check_bits(bits, own_sym if isinstance(own_sym, bool) else sym)
         except ValueError as problem:
             raise AtEntry(problem, entry) from problem
     return quantized(f"gptq{bits}", entry)
@@ -106,7 +117,7 @@ def plain_gptq(query: MatchQuery) -> Rule:
     bits = needed(config, "bits")
     if bits not in (2, 3, 4, 8):
         raise ValueError(f"GPTQ of {bits} bits")
-    dynamic = _Dynamic(config.get("dynamic") or {})
+    dynamic = _dynamic(config)
     head = bool(config.get("lm_head", False))
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
@@ -143,14 +154,14 @@ def plain_awq(query: MatchQuery) -> Rule:
 
 def _by_part(config: Mapping[str, Any], scheme: str, taken: tuple[str, ...], listed: tuple[str, ...]) -> Rule:
     entries = read_list(config.get("modules_to_not_convert") or None, "/modules_to_not_convert")
-    parts = Within(entry.text for entry in entries)
+    parts = Within(texts(entries))
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer not in taken:
             return plain(_NEVER)
-        index = parts.first(runtime) if layer in listed else None
-        if index is not None:
-            return plain(entries[index])
+        found = picked(entries, parts.first(runtime)) if layer in listed else None
+        if found:
+            return plain(found)
         return quantized(scheme, _UNLISTED if layer in listed else _NO_LIST)
 
     return answer

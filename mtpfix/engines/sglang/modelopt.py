@@ -17,7 +17,7 @@ from mtpfix.model import Answer, Layer
 
 _UNLISTED = "no entry of the list excludes it"
 _NEVER = "the method leaves this kind of layer alone"
-_FP4 = {"NVFP4": ("nvfp4", ""), "NVFP4_AWQ": ("nvfp4", "fp4-awq"), "W4A16_NVFP4": ("nvfp4-w4a16", "fp4-w4a16")}
+_FP4 = {"NVFP4": ("nvfp4", ""), "NVFP4_AWQ": ("nvfp4-awq", "fp4-awq"), "W4A16_NVFP4": ("nvfp4-w4a16", "fp4-w4a16")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +120,7 @@ def _common_group(config: Mapping[str, Any]) -> int:
 
 def _uniform(lists: Lists, scheme: str, release: str) -> Rule:
     linears = ("linear", "lm_head") if on("modelopt-head", release) else ("linear",)
+    unlisted = quantized(scheme, _UNLISTED)
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer in linears:
@@ -128,7 +129,7 @@ def _uniform(lists: Lists, scheme: str, release: str) -> Rule:
             found = lists.excluded.first(runtime)
         else:
             return plain(_NEVER)
-        return plain(found) if found else quantized(scheme, _UNLISTED)
+        return plain(found) if found else unlisted
 
     return answer
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from mtpfix.engines.listing import Entry
+from mtpfix.engines.listing import Entry, sound
 from mtpfix.model import Mapper
 
 _WRAPPER = "language_model."
@@ -57,7 +57,7 @@ def mapped(entries: Iterable[Entry], mappers: tuple[Mapper, ...]) -> tuple[Entry
     """The entries after every mapper, those dropped left out; places and texts as written stay."""
     if not mappers:
         return tuple(entries)
-    names = ((entry, renamed_all(entry.text, mappers)) for entry in entries)
+    names = ((entry, renamed_all(entry.text, mappers)) for entry in sound(tuple(entries)))
     return tuple(replace(entry, text=name) for entry, name in names if name is not None)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Entry, Rule, escaped, firsts, plain, quantized, read_list
+from mtpfix.engines.listing import Entry, Rule, escaped, firsts, picked, plain, quantized, read_list
 from mtpfix.model import Answer, Layer
 
 _NEVER = "the method leaves this kind of layer alone"
@@ -30,8 +30,8 @@ def bitsandbytes(query: MatchQuery) -> Rule:
             return plain(_NEVER)
         parts = runtime.split(".")
         names = [*parts, *(".".join(parts[: length + 1]) for length in range(len(parts)))]
-        found = min((known[name] for name in names if name in known), default=None)
-        return quantized("bitsandbytes", "no entry of the list skips it") if found is None else plain(entries[found])
+        found = picked(entries, min((known[name] for name in names if name in known), default=None))
+        return plain(found) if found else quantized("bitsandbytes", "no entry of the list skips it")
 
     return answer
 

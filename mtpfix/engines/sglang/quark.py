@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Entry, Rule, firsts, plain, quantized, read_list, unique
+from mtpfix.engines.listing import Entry, Rule, firsts, picked, plain, quantized, read_list, unique
 from mtpfix.engines.sglang.ct_lists import REGEX, agreed, regexes
 from mtpfix.engines.sglang.names import mapped, mapped_keys, with_unwrapped
 from mtpfix.engines.sglang.switches import on
@@ -54,7 +54,7 @@ class _Excluded:
         self._entries = entries
         self._packed = packed
         self._direct = direct
-        self._exact = firsts(entry if not entry.text.startswith(REGEX) else Entry("", "", "") for entry in entries)
+        self._exact = {text: index for text, index in firsts(entries).items() if not text.startswith(REGEX)}
         self._patterns = regexes(entries)
 
     def first(self, name: str) -> Entry | None:
@@ -70,7 +70,7 @@ class _Excluded:
 
     def _met(self, name: str) -> Entry | None:
         best = self._patterns.first("match", (name,), self._exact.get(name, len(self._entries)))
-        return self._entries[best] if best < len(self._entries) else None
+        return picked(self._entries, best)
 
     def _below(self, name: str) -> Entry | None:
         if not name.endswith(".experts"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mtpfix.engines.listing import Entry, Runs, Within, firsts
+from mtpfix.engines.listing import Entry, Runs, Within, firsts, picked, texts
 from mtpfix.engines.sglang.switches import on
 from mtpfix.model import Packed
 
@@ -23,8 +23,8 @@ class Skips:
         self._strips = on("skip-strips-dots", release)
         self._adds = on("skip-experts-add", release)
         self._exact = firsts(entries)
-        texts = [entry.text.rstrip(".") if self._strips else entry.text for entry in entries]
-        self._table = (Runs if on("skip-components", release) else Within)(texts)
+        tested = [text.rstrip(".") if self._strips else text for text in texts(entries)]
+        self._table = (Runs if on("skip-components", release) else Within)(tested)
         self._experts = "\n".join(entry.text for entry in entries if "experts" in entry.text)
 
     def first(self, prefix: str) -> Entry | None:
@@ -44,7 +44,7 @@ class Skips:
 
     def _met(self, name: str) -> Entry | None:
         index = self._table.first(name.rstrip(".") if self._strips else name)
-        return None if index is None else self._entries[index]
+        return picked(self._entries, index)
 
     def _agreed(self, prefix: str, names: list[str]) -> Entry | None:
         if not names:

@@ -86,7 +86,6 @@ SWITCHES = (
     Switch("quark-block-fp8", "0.5.21", ("quark",), f"sglang 0.5.21 {_Q}/quark/quark.py:392"),
     Switch("quark-expert-entries", "0.5.21", ("quark",), f"sglang 0.5.21 {_Q}/quark/quark.py:896"),
     # detection
-    Switch("detect-quant-method-modelopt", "0.5.10", (), "sglang 0.5.10 srt/configs/model_config.py:693"),
     Switch("detect-mixed-by-layers", "0.5.15", (), "sglang 0.5.15 srt/configs/model_config.py:1148"),
     Switch("detect-mxfp8", "0.5.18", (), "sglang 0.5.18 srt/configs/model_config.py:1290"),
     Switch("mixed-from-sidecar", "0.5.15", (), "sglang 0.5.15 srt/model_loader/weight_utils.py:238"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from mtpfix.engines.base import MatchQuery, Method
 from mtpfix.engines.releases import modelled
-from mtpfix.engines.vllm import awq, compressed_tensors, fp8, inc, modelopt, others, quark
+from mtpfix.engines.vllm import compressed_tensors, fp8, gptq_awq, inc, modelopt, others, quark
 from mtpfix.engines.vllm.answers import Constant, Decider, Refusal, SafeMatcher, plain
 from mtpfix.engines.vllm.detect import UNQUANTIZED, detect
 from mtpfix.engines.vllm.switches import ENGINE_NAME, METHODS, change_points, known
@@ -24,9 +24,9 @@ _BUILDERS: Mapping[str, Callable[[MatchQuery], Decider]] = {
     "fp8": fp8.build,
     "deepseek_v4_fp8": fp8.build,
     "compressed-tensors": compressed_tensors.build,
-    "gptq": awq.build,
-    "awq": awq.build,
-    "moe_wna16": awq.build,
+    "gptq": gptq_awq.build,
+    "awq": gptq_awq.build,
+    "moe_wna16": gptq_awq.build,
     "auto-round": inc.build,
     "quark": quark.build,
     "torchao": others.build,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Protocol
 
 from mtpfix.engines.regexes import TooCostly
@@ -36,11 +37,13 @@ def listed(entry: Entry, rule: str = "") -> Answer:
     return Answer("plain", cause_of(entry, rule))
 
 
+@lru_cache(maxsize=256)
 def plain(rule: str) -> Answer:
     """Plain by a rule."""
     return Answer("plain", Cause(rule=rule))
 
 
+@lru_cache(maxsize=256)
 def quantized(scheme: str, rule: str = NOT_LISTED) -> Answer:
     """Quantized by a rule."""
     return Answer("quantized", Cause(rule=rule), scheme)

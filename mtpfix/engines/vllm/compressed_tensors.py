@@ -12,7 +12,7 @@ from typing import Any
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain
-from mtpfix.engines.vllm.ct_schemes import Group, check_embedding, experts_scheme, linear_scheme, parse_group
+from mtpfix.engines.vllm.ct_schemes import Group, embedding_scheme, experts_scheme, linear_scheme, parse_group
 from mtpfix.engines.vllm.entries import Entry, escaped, in_force, mapped, numbered, read, rename
 from mtpfix.engines.vllm.matching import Patterns, agreed, shards
 from mtpfix.engines.vllm.switches import on
@@ -147,6 +147,7 @@ class CompressedTensors:
         config, release = query.config, query.release
         self._release = release
         self._packed = query.packed
+        self._answers: dict[tuple[str, Callable[[Group, str], str]], Answer] = {}
         targets = read_targets(config, release)
         _check_sparsity(config, release)
         mappers = in_force(query.mappers, release)
@@ -178,7 +179,7 @@ class CompressedTensors:
             return listed(ignored)
         if target is None:
             return plain("no target of a config group matches")
-        return _quantized(target, linear_scheme(target.group, self._release))
+        return self._quantized(target, linear_scheme)
 
     def _scheme(self, name: str, kind: str, targets: Targets) -> tuple[Entry | None, Target | None]:
         ignored = self._find_ignored(name)
@@ -205,7 +206,7 @@ class CompressedTensors:
         ignored, target = found[0]
         if target is None:
             return listed(ignored) if ignored is not None else plain("no target of a config group matches")
-        return _quantized(target, experts_scheme(target.group, self._release))
+        return self._quantized(target, experts_scheme)
 
     def _head(self, name: str) -> Answer:
         """The head as a linear; whatever ValueError that raises, the engine goes on with the embedding's rules."""
@@ -229,11 +230,14 @@ class CompressedTensors:
             return listed(ignored)
         if target is None:
             return plain("no target of a config group matches")
-        return _quantized(target, check_embedding(target.group))
+        return self._quantized(target, embedding_scheme)
 
-
-def _quantized(target: Target, scheme: str) -> Answer:
-    return Answer("quantized", cause_of(target.entry, f"config group {target.label}"), scheme)
+    def _quantized(self, target: Target, scheme: Callable[[Group, str], str]) -> Answer:
+        key = (target.entry.pointer, scheme)
+        if key not in self._answers:
+            cause = cause_of(target.entry, f"config group {target.label}")
+            self._answers[key] = Answer("quantized", cause, scheme(target.group, self._release))
+        return self._answers[key]
 
 
 def _check_sparsity(config: Mapping[str, Any], release: str) -> None:

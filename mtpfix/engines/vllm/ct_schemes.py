@@ -216,7 +216,7 @@ def _experts_nvfp4(group: Group, release: str) -> str:
     raise Refusal(kind, "NVFP4 experts with activations that are not NVFP4")
 
 
-def check_embedding(group: Group) -> str:
+def embedding_scheme(group: Group, release: str) -> str:
     """What an embedding allocates; the engine takes weight-only integers and raises for anything else."""
     weights = group.weights
     if weights.is_float or weights.dynamic or weights.strategy not in ("channel", "group"):

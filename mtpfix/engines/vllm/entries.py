@@ -9,6 +9,8 @@ from mtpfix.engines.regexes import compiled
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Mapper
 
+Rules = tuple[tuple[str, str | None], ...]
+
 
 class Entry(NamedTuple):
     """An entry of a list, or a key of a dictionary.
@@ -46,41 +48,67 @@ def in_force(mappers: Sequence[Mapper], release: str) -> tuple[Mapper, ...]:
     """The mappers as a quantization config gets to see them: from 0.29.0 without rules that drop a name."""
     if not on("null-rules-stripped", release):
         return tuple(mappers)
-    return tuple(Mapper(*(tuple(rule for rule in rules if rule[1] is not None) for rules in _rules(m))) for m in mappers)
+    return tuple(
+        Mapper(_kept(mapper.prefix), _kept(mapper.substr), _kept(mapper.suffix), _kept(mapper.regex))
+        for mapper in mappers
+    )
 
 
-def _rules(mapper: Mapper) -> tuple[tuple[tuple[str, str | None], ...], ...]:
-    return mapper.prefix, mapper.substr, mapper.suffix, mapper.regex
+def _kept(rules: Rules) -> Rules:
+    return tuple(rule for rule in rules if rule[1] is not None)
+
+
+Step = tuple[Callable[[str, str, str | None], str | None], str, str | None]
 
 
 def rename(mapper: Mapper, name: str) -> str | None:
     """A name under a mapper, None where a rule drops it.
 
     Order and repetition as in vllm-0.33.0 vllm/model_executor/models/utils.py:92: regex, substring, prefix, suffix,
-    every rule in turn on the result of the one before. Raises what Python raises for a name that is no text.
+    every rule in turn on the result of the one before. Raises AttributeError for a name that is no text.
     """
-    for pattern, new in mapper.regex:
-        regex = compiled(pattern)
-        if regex.search(name):
-            if new is None:
-                return None
-            name = regex.sub(new, name)
-    for old, new in mapper.substr:
-        if old in name:
-            if new is None:
-                return None
-            name = name.replace(old, new, 1)
-    for old, new in mapper.prefix:
-        if name.startswith(old):
-            if new is None:
-                return None
-            name = new + name[len(old) :]
-    for old, new in mapper.suffix:
-        if name.endswith(old):
-            if new is None:
-                return None
-            name = name[: len(name) - len(old)] + new
+    return _through(_steps(mapper), name)
+
+
+def _steps(mapper: Mapper) -> tuple[Step, ...]:
+    kinds = ((_regex, mapper.regex), (_substr, mapper.substr), (_prefix, mapper.prefix), (_suffix, mapper.suffix))
+    return tuple((step, old, new) for step, rules in kinds for old, new in rules)
+
+
+def _through(steps: tuple[Step, ...], name: str) -> str | None:
+    for step, old, new in steps:
+        changed = step(name, old, new)
+        if changed is None:
+            return None
+        name = changed
+    if not isinstance(name, str):
+        raise AttributeError(f"an entry is no text: {name!r}")
     return name
+
+
+def _regex(name: str, old: str, new: str | None) -> str | None:
+    regex = compiled(old)
+    if not regex.search(name):
+        return name
+    return None if new is None else regex.sub(new, name)
+
+
+def _substr(name: str, old: str, new: str | None) -> str | None:
+    if old not in name:
+        return name
+    return None if new is None else name.replace(old, new, 1)
+
+
+def _prefix(name: str, old: str, new: str | None) -> str | None:
+    if not name.startswith(old):
+        return name
+    return None if new is None else new + name[len(old) :]
+
+
+def _suffix(name: str, old: str, new: str | None) -> str | None:
+    if not name.endswith(old):
+        return name
+    return None if new is None else name[: len(name) - len(old)] + new
 
 
 def mapped(
@@ -89,14 +117,19 @@ def mapped(
     """The entries after every mapper, dropped ones left out. `only`: which names a mapper gets to see."""
     current = tuple(entries)
     for mapper in mappers:
+        steps = _steps(mapper)
         renamed = (
-            entry._replace(name=rename(mapper, entry.name)) if only is None or only(entry.name) else entry
+            (entry, _through(steps, entry.name) if only is None or only(entry.name) else entry.name)
             for entry in current
         )
-        current = tuple(entry for entry in renamed if entry.name is not None)
+        current = tuple(_named(entry, name) for entry, name in renamed if name is not None)
     return current
+
+
+def _named(entry: Entry, name: Any) -> Entry:
+    return entry if name is entry.name else Entry(name, entry.text, entry.pointer, entry.order)
 
 
 def numbered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """The entries with `order` counted anew."""
-    return tuple(entry._replace(order=at) for at, entry in enumerate(entries))
+    return tuple(Entry(name, text, pointer, at) for at, (name, text, pointer, _) in enumerate(entries))

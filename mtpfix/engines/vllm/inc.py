@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.regexes import Regex, compiled
-from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, quantized, required
+from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, required
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename
 from mtpfix.engines.vllm.matching import Suffixed, earliest
 from mtpfix.engines.vllm.switches import on
@@ -38,7 +38,10 @@ class Setting(NamedTuple):
 
 
 class Extra:
-    """`extra_config`: keys that equal a name, keys that are patterns, keys that end it."""
+    """`extra_config`: keys that equal a name, keys that are patterns, keys that end it.
+
+    `within`: whether the name lies in a block to quantize; what a key leaves open hangs on it.
+    """
 
     def __init__(self, config: Mapping[str, Any], mappers: Sequence[Mapper], default: Setting, release: str) -> None:
         keys, values = _renamed(config, mappers)
@@ -60,34 +63,34 @@ class Extra:
     def own(self, name: str) -> Setting | None:
         """The setting of a key that equals the name."""
         entry = self._entries.get(name)
-        return None if entry is None else self._read(entry, quantized=True)
+        return None if entry is None else self._read(entry, within=True)
 
     def ending(self, name: str) -> Setting | None:
         """The setting of the first key that ends the name after a dot."""
         entry = self._endings.ending(name)
-        return None if entry is None else self._read(entry, quantized=True)
+        return None if entry is None else self._read(entry, within=True)
 
     def configured(self, name: str) -> bool:
         """Whether a key equals the name or, as a pattern, is found in it."""
         return name in self._entries or self._pattern(name) is not None
 
-    def setting(self, name: str, *, quantized: bool) -> Setting:
+    def setting(self, name: str, *, within: bool) -> Setting:
         """The setting of a name: equal key, pattern, default."""
         entry = self._entries.get(name) or self._pattern(name)
-        return self._read(entry, quantized=quantized) if entry else self._without(quantized)
+        return self._read(entry, within=within) if entry else self._without(within)
 
-    def below(self, name: str, *, quantized: bool) -> list[Setting]:
+    def below(self, name: str, *, within: bool) -> list[Setting]:
         """The settings of all keys that start with the name."""
-        return [self.setting(e.name, quantized=quantized) for e in self.keys if e.name.startswith(name)]
+        return [self.setting(e.name, within=within) for e in self.keys if e.name.startswith(name)]
 
     def _pattern(self, name: str) -> Entry | None:
         return next((entry for entry, regex in self._patterns if regex.search(name)), None)
 
-    def _without(self, quantized: bool) -> Setting:
-        return self._default if quantized else Setting(16, -1, True, None)
+    def _without(self, within: bool) -> Setting:
+        return self._default if within else Setting(16, -1, True, None)
 
-    def _read(self, entry: Entry, *, quantized: bool) -> Setting:
-        bits, group_size, symmetric, _ = self._without(quantized)
+    def _read(self, entry: Entry, *, within: bool) -> Setting:
+        bits, group_size, symmetric, _ = self._without(within)
         recipe = self.values[entry.name]
         size = recipe.get("group_size", group_size)
         if self._block_groups:
@@ -146,6 +149,8 @@ class AutoRound:
             return Answer("plain", cause)
         if layer == "embedding":
             return plain(NOT_ASKED)
+        if layer != "moe" and self._layout.kind == "int":
+            _check_linear(self._layout.packing, setting, self._release)
         return Answer("quantized", cause, self._layout.scheme(setting))
 
     def _early(self, name: str) -> Entry | None:
@@ -164,13 +169,13 @@ class AutoRound:
         in_blocks = self._block(name) is not None if self._blocks else layer != "lm_head"
         if self._extra:
             if layer == "moe" and not on("routed-experts", self._release):
-                below = self._extra.below(name, quantized=in_blocks)
+                below = self._extra.below(name, within=in_blocks)
                 if below:
                     return _one(below, f"the keys below {name} differ")
             fused = self._fused(name, in_blocks)
             if fused is not None:
                 return fused
-        return self._extra.setting(name, quantized=in_blocks)
+        return self._extra.setting(name, within=in_blocks)
 
     def _fused(self, name: str, in_blocks: bool) -> Setting | None:
         """The setting of a fused module, by every part of its name that the packed mapping knows."""
@@ -180,7 +185,7 @@ class AutoRound:
                 names = [name.replace(fused, part) for part in parts]
                 if need_key and not any(self._extra.configured(part) for part in names):
                     continue
-                settings = [self._extra.setting(part, quantized=in_blocks) for part in names]
+                settings = [self._extra.setting(part, within=in_blocks) for part in names]
                 return _one(settings, f"the shards of {name} differ")
         return None
 
@@ -199,6 +204,17 @@ def _one(settings: Sequence[Setting], complaint: str) -> Setting:
         witness = next((setting.entry for setting in settings if setting.entry), None)
         raise Refusal("ValueError", complaint, witness)
     return settings[0]
+
+
+def _check_linear(packing: str, setting: Setting, release: str) -> None:
+    """Integer linears that no kernel takes (0.33.0 Q/inc/schemes/inc_wna16_linear.py:40, inc_wna16_scheme.py:121)."""
+    if "awq" in packing:
+        fits, kind = setting.bits == 4, "ValueError"
+    else:
+        fits = setting.bits in (4, 8) and setting.symmetric is True
+        fits, kind = fits or not on("inc-marlin-only", release), "NotImplementedError"
+    if not fits and not (on("inc-odd-bits", release) and setting.bits in (2, 3, 5, 6, 7)):
+        raise Refusal(kind, f"no kernel for {setting.bits} bits, sym {setting.symmetric}", setting.entry)
 
 
 def _blocks(config: Mapping[str, Any], mappers: Iterable[Mapper]) -> tuple[Entry, ...]:

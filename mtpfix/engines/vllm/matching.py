@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
 from itertools import accumulate
 
-from mtpfix.engines.regexes import Regex, TooCostly, compiled, united
+from mtpfix.engines.regexes import Regex, TooCostly, compiled
 from mtpfix.engines.vllm.answers import Refusal
 from mtpfix.engines.vllm.entries import Entry
 from mtpfix.model import Packed
@@ -43,47 +43,44 @@ class Contained:
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._inner: dict[str, list[Entry]] = {}
-        self._short: list[Entry] = []
         self._bad: Entry | None = None
-        seen: set[str] = set()
+        short: dict[str, Entry] = {}
         lengths: set[int] = set()
         for entry in entries:
             if not isinstance(entry.name, str):
                 self._bad = self._bad or entry
-            elif entry.name not in seen:
-                seen.add(entry.name)
-                parts = entry.name.split(".")
-                if len(parts) > 2:
-                    lengths.add(len(parts) - 2)
-                    self._inner.setdefault(".".join(parts[1:-1]), []).append(entry)
-                else:
-                    self._short.append(entry)
+                continue
+            inner = entry.name.split(".")[1:-1]
+            if inner:
+                lengths.add(len(inner))
+                self._inner.setdefault(".".join(inner), []).append(entry)
+            else:
+                short.setdefault(entry.name, entry)
+        self._short = list(short.items())
         self._lengths = sorted(lengths)
-        self._any_short = re.compile("|".join(re.escape(e.name) for e in self._short)) if self._many else None
-
-    @property
-    def _many(self) -> bool:
-        return len(self._short) > _MANY
+        many = len(self._short) > _MANY
+        self._any_short = re.compile("|".join(re.escape(text) for text in short)) if many else None
 
     def find(self, name: str, besides: str | None = None) -> Entry | None:
         """`besides`: an entry with this text does not count."""
         best: Entry | None = None
-        for entry in self._candidates(name):
-            if entry.name in name and (best is None or entry.order < best.order) and entry.name != besides:
-                best = entry
-        if self._bad is not None and (best is None or best.order > self._bad.order):
-            raise TypeError(f"an entry is no text: {self._bad.text!r}")
-        return best
-
-    def _candidates(self, name: str) -> Iterator[Entry]:
         if self._any_short is None or self._any_short.search(name):
-            yield from self._short
-        if self._inner:
+            best = next((entry for text, entry in self._short if text in name and text != besides), None)
+        if self._lengths:
             parts = name.split(".")
-            inside = len(parts) - 1
             for length in self._lengths:
-                for start in range(1, inside - length + 1):
-                    yield from self._inner.get(".".join(parts[start : start + length]), ())
+                for start in range(1, len(parts) - length):
+                    for entry in self._inner.get(".".join(parts[start : start + length]), ()):
+                        if entry.name in name and entry.name != besides and (best is None or entry.order < best.order):
+                            best = entry
+        return best if self._bad is None else _unless_bad(best, self._bad)
+
+
+def _unless_bad(found: Entry | None, bad: Entry) -> Entry | None:
+    """What was found, unless the walk meets an entry that is no text before."""
+    if found is None or found.order > bad.order:
+        raise TypeError(f"an entry is no text: {bad.text!r}")
+    return found
 
 
 class Suffixed:
@@ -93,13 +90,18 @@ class Suffixed:
         self._names = Exact(entries)
 
     def find(self, name: str) -> Entry | None:
-        whole = self._names.find(name)
-        return earliest([whole, self.ending(name)])
+        return earliest((self._names.find(name), self.ending(name)))
 
     def ending(self, name: str) -> Entry | None:
         """The first entry that ends the name after a dot."""
-        cuts = (at + 1 for at, letter in enumerate(name) if letter == ".")
-        return earliest(self._names.find(name[cut:]) for cut in cuts)
+        best: Entry | None = None
+        at = name.find(".")
+        while at >= 0:
+            hit = self._names.find(name[at + 1 :])
+            if hit is not None and (best is None or hit.order < best.order):
+                best = hit
+            at = name.find(".", at + 1)
+        return best
 
 
 class Ancestors:
@@ -108,11 +110,10 @@ class Ancestors:
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._above: dict[str, Entry] = {}
         for entry in entries:
-            text = entry.name
-            at = text.find(".")
-            while at >= 0:
-                self._above.setdefault(text[:at], entry)
-                at = text.find(".", at + 1)
+            above = entry.name.rpartition(".")[0] if "." in entry.name else None
+            while above is not None and above not in self._above:
+                self._above[above] = entry
+                above = above.rpartition(".")[0] if "." in above else None
 
     def find(self, name: str) -> Entry | None:
         return self._above.get(name)
@@ -130,9 +131,7 @@ class Holding:
 
     def find(self, name: str) -> Entry | None:
         found = self._first(name)
-        if self._bad is not None and (found is None or found.order > self._bad.order):
-            raise TypeError(f"an entry is no text: {self._bad.text!r}")
-        return found
+        return found if self._bad is None else _unless_bad(found, self._bad)
 
     def _first(self, name: str) -> Entry | None:
         if "\n" in name:
@@ -142,33 +141,40 @@ class Holding:
 
 
 class Globs:
-    """`fnmatch` of the name against each entry."""
+    """`fnmatch` of the name against each entry: equal, `X*` and `*X` by dictionaries, the rest as regexes."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        starts: list[Entry] = []
-        ends: list[Entry] = []
+        self._equal: dict[str, Entry] = {}
+        self._starts: dict[int, dict[str, Entry]] = {}
+        self._ends: dict[int, dict[str, Entry]] = {}
         self._others: list[tuple[Entry, re.Pattern[str]]] = []
-        texts = [entry for entry in entries if isinstance(entry.name, str)]
-        for entry in texts:
-            text = entry.name
-            if text.endswith("*") and not _special(text[:-1]):
-                starts.append(entry._replace(name=text[:-1]))
-            elif text.startswith("*") and not _special(text[1:]):
-                ends.append(entry._replace(name=text[1:]))
-            elif _special(text):
-                self._others.append((entry, re.compile(translate(text))))
-        self._starts, self._ends = Exact(starts), Exact(ends)
-        self._start_lengths = sorted({len(entry.name) for entry in starts})
-        self._end_lengths = sorted({len(entry.name) for entry in ends})
-        self._equal = Exact(texts)
+        for entry in entries:
+            if isinstance(entry.name, str):
+                self._add(entry, entry.name)
+
+    def _add(self, entry: Entry, text: str) -> None:
+        if not _special(text):
+            self._equal.setdefault(text, entry)
+        elif text.endswith("*") and not _special(text[:-1]):
+            self._starts.setdefault(len(text) - 1, {}).setdefault(text[:-1], entry)
+        elif text.startswith("*") and not _special(text[1:]):
+            self._ends.setdefault(len(text) - 1, {}).setdefault(text[1:], entry)
+        else:
+            self._others.append((entry, re.compile(translate(text))))
 
     def find(self, name: str) -> Entry | None:
-        size = len(name)
-        hits = [self._equal.find(name)]
-        hits += [self._starts.find(name[:length]) for length in self._start_lengths if length <= size]
-        hits += [self._ends.find(name[size - length :]) for length in self._end_lengths if length <= size]
-        hits += [entry for entry, pattern in self._others if pattern.match(name)]
-        return earliest(hits)
+        best = self._equal.get(name)
+        for length, table in self._starts.items():
+            hit = table.get(name[:length])
+            if hit is not None and (best is None or hit.order < best.order):
+                best = hit
+        for length, table in self._ends.items():
+            hit = table.get(name[-length:])
+            if hit is not None and (best is None or hit.order < best.order):
+                best = hit
+        if self._others:
+            best = earliest((best, *(entry for entry, pattern in self._others if pattern.match(name))))
+        return best
 
 
 def _special(text: str) -> bool:
@@ -177,11 +183,11 @@ def _special(text: str) -> bool:
 
 def earliest(entries: Iterable[Entry | None]) -> Entry | None:
     """The entry that comes first in the engine's list."""
-    return min((entry for entry in entries if entry is not None), key=_order, default=None)
-
-
-def _order(entry: Entry) -> int:
-    return entry.order
+    best: Entry | None = None
+    for entry in entries:
+        if entry is not None and (best is None or entry.order < best.order):
+            best = entry
+    return best
 
 
 class SkipList:
@@ -195,7 +201,7 @@ class SkipList:
     def __init__(self, entries: Sequence[Entry], packed: Packed, *, mode: str = "exact", fused_name: bool) -> None:
         self._packed = packed
         self._fused_name = fused_name
-        self._match: Find = {"exact": Exact, "substring": Contained, "suffix": Suffixed}[mode](entries).find
+        self._match: Find = _MODES[mode](entries)
         experts = mode == "exact"
         self._experts = Holding(_with_experts(entries)) if experts else None
 
@@ -207,6 +213,13 @@ class SkipList:
         if self._experts is not None and "experts" in name:
             return self._experts.find(name)
         return self._match(name)
+
+
+_MODES: Mapping[str, Callable[[Iterable[Entry]], Find]] = {
+    "exact": lambda entries: Exact(entries).find,
+    "substring": lambda entries: Contained(entries).find,
+    "suffix": lambda entries: Suffixed(entries).find,
+}
 
 
 def _with_experts(entries: Iterable[Entry]) -> list[Entry]:
@@ -223,7 +236,7 @@ def agreed(name: str, parts: Sequence[str], match: Find) -> Entry | None:
     found = [match(part) for part in parts]
     if not found:
         raise Refusal("AssertionError", f"the packed mapping has no shards for {name}")
-    if any(found) and not all(found):
+    if found.count(None) not in (0, len(found)):
         witness = next(entry for entry in found if entry)
         raise Refusal("ValueError", f"some but not all shards of {name} are listed", witness)
     return found[0]
@@ -249,21 +262,18 @@ class Patterns:
                 self._bad = self._bad or (entry, problem)
         self._exact = Exact(literal)
         self._exhaustive = exhaustive
-        self._all = united([regex for _, regex in self._regexes])
 
     def find(self, name: str) -> Entry | None:
         equal = self._exact.find(name)
-        found = self._regex(name, equal) or equal
+        found = (self._regex(name, equal) if self._regexes else None) or equal
         if self._bad is not None and (self._exhaustive or found is None or self._bad[0].order < found.order):
-            raise self._bad[1]
+            raise self._bad[1].with_traceback(None)
         return found
 
     def _regex(self, name: str, equal: Entry | None) -> Entry | None:
-        if self._all is not None and not self._all.match(name):
-            return None
         for entry, regex in self._regexes:
             if equal is not None and equal.order < entry.order:
                 return None
-            if regex.match(name):
+            if regex.literal in name and regex.match(name):
                 return entry
         return None

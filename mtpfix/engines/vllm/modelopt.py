@@ -22,6 +22,7 @@ CODECS = {"iq2_xs": (256, 74), "iq2_xxs": (256, 66), "q8_0": (32, 34)}
 _INSIDE, _OUTSIDE = "language_model.model.", "model.language_model."
 _BLOCK_ALGOS = ("FP8_PB_WO", "FP8_BLOCK_SCALES")
 _KNOWN_SHARDS: Packed = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+_OWN_ALGO = {"modelopt": "fp8-own-algo", "modelopt_fp4": "nvfp4-own-algo", "modelopt_mxfp8": "mxfp8-own-algo"}
 _REQUIRED = {
     "modelopt_fp4": ("NVFP4", ("group_size", "kv_cache_quant_algo", "exclude_modules")),
     "modelopt_mxfp8": ("MXFP8", ("kv_cache_quant_algo", "exclude_modules")),
@@ -81,7 +82,7 @@ def _check_algo(name: Any, method: str, release: str) -> None:
     row = algos(ALGOS, release).get(str(name))
     if row is None:
         raise Refusal("ValueError", f"unknown quant_algo {name}")
-    if row.method != method:
+    if row.method != method and method != "modelopt_mixed" and on(_OWN_ALGO[method], release):
         raise Refusal("ValueError", f"quant_algo {name} is not one of {method}")
 
 
@@ -119,8 +120,8 @@ def _split(entries: Iterable[Entry]) -> Iterator[Entry]:
     for entry in entries:
         name = entry.name
         if len(name) >= 2 and name[-1] == "*" and name[-2] != ".":
-            yield entry._replace(name=name[:-1])
-            yield entry._replace(name=name[:-1] + ".*")
+            yield Entry(name[:-1], entry.text, entry.pointer, entry.order)
+            yield Entry(name[:-1] + ".*", entry.text, entry.pointer, entry.order)
         else:
             yield entry
 
@@ -213,16 +214,12 @@ class Layers:
         return algo
 
 
-def _named(
-    layers: Mapping[str, Any], pointer: str, mappers: Sequence[Mapper]
-) -> dict[str, tuple[Entry, Any]]:
+def _named(layers: Mapping[str, Any], pointer: str, mappers: Sequence[Mapper]) -> dict[str, tuple[Entry, Any]]:
     """Mapped name -> key and recipe; as in a dictionary, the last of equal names wins and the first gives the place."""
     current = {entry.name: (entry, layers[entry.text]) for entry in read(layers, pointer)}
     for mapper in mappers:
         renamed = ((rename(mapper, name), entry, recipe) for name, (entry, recipe) in current.items())
-        current = {
-            name: (entry._replace(name=name), recipe) for name, entry, recipe in renamed if name is not None
-        }
+        current = {name: (entry._replace(name=name), recipe) for name, entry, recipe in renamed if name is not None}
     return current
 
 

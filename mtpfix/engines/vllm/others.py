@@ -5,7 +5,7 @@ Read at vllm-0.33.0 Q/torchao.py:76-90, :168-250, Q/mxfp4.py:91 and vllm-0.27.1 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
@@ -68,17 +68,21 @@ class BitsAndBytes:
     def __init__(self, query: MatchQuery) -> None:
         if (query.config.get("bnb_4bit_quant_storage") or "uint8") != "uint8":
             raise Refusal("ValueError", "unsupported bnb_4bit_quant_storage")
-        self._skipped = Exact(read(query.config.get("llm_int8_skip_modules") or [], "/llm_int8_skip_modules"))
+        entries = read(query.config.get("llm_int8_skip_modules") or [], "/llm_int8_skip_modules")
+        if not all(isinstance(entry.name, Hashable) for entry in entries):
+            raise TypeError("an entry is no text")
+        self._skipped = Exact(entries)
+        self._scheme = "bnb8" if query.config.get("load_in_8bit") else "bnb4"
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer == "moe":
-            return quantized("bitsandbytes", "experts are always quantized")
+            return quantized(self._scheme, "experts are always quantized")
         if layer != "linear":
             return plain(NOT_ASKED)
         parts = runtime.split(".")
         heads = (".".join(parts[:length]) for length in range(1, len(parts) + 1))
         entry = earliest(self._skipped.find(name) for name in (*parts, *heads))
-        return quantized("bitsandbytes") if entry is None else listed(entry)
+        return quantized(self._scheme) if entry is None else listed(entry)
 
 
 class Mxfp4:

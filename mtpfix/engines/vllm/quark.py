@@ -1,6 +1,6 @@
 """Quark: `exclude`, by equality or `re:`; what is left takes the config of its layer, or the global one.
 
-Read at vllm-0.33.0 Q/quark/utils.py:31 (exclusion), Q/quark/quark.py:133 (mapping), :219 (decision), :724 (layer configs).
+Read at vllm-0.33.0 Q/quark/utils.py:31 (exclusion), Q/quark/quark.py:133 (mapping), :219 (decision), :724 (configs).
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, l
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename
 from mtpfix.engines.vllm.matching import Ancestors, Exact, Patterns, agreed, earliest, shards
 from mtpfix.engines.vllm.switches import on
-from mtpfix.model import Answer, Cause, Layer, Mapper, Packed
+from mtpfix.model import Answer, Layer, Mapper, Packed
 
 
 class LayerConfigs:
     """`layer_quant_config`: a pattern with a star is a glob; one without has to contain the name."""
 
-    def __init__(self, configs: Mapping[str, Any], entries: Sequence[Entry], packed: Packed) -> None:
-        self._configs = configs
+    def __init__(self, configs: Mapping[str, Any], entries: Sequence[Entry], packed: Packed, default: Any) -> None:
+        self.configs = configs
+        self._default = default
         self._packed = packed
         self._globs = [(entry, re.compile(translate(entry.name))) for entry in entries if "*" in entry.name]
         self._texts = [entry for entry in entries if "*" not in entry.name]
@@ -33,7 +34,7 @@ class LayerConfigs:
         if leaf not in self._packed:
             return self._first(name)
         found = [None if part == name else self._first(part) for part in shards(name, leaf, self._packed)]
-        configs = [None if entry is None else self._configs[entry.name] for entry in found]
+        configs = [self._default if entry is None else self.configs[entry.name] for entry in found]
         if any(config != configs[0] for config in configs):
             raise Refusal("ValueError", f"the shards of {name} have different configs", earliest(found))
         return found[0] if found else None
@@ -51,9 +52,7 @@ class Quark:
         _check_export(config)
         mappers = in_force(query.mappers, release)
         _map_all_lists(config, mappers, release)
-        excluded = read(config["exclude"], "/exclude") if config.get("exclude") is not None else None
-        if excluded is None:
-            raise TypeError("'NoneType' object is not iterable")
+        excluded = read(config.get("exclude"), "/exclude")
         texts = all(isinstance(entry.name, str) for entry in excluded)
         entries = numbered(mapped(excluded, mappers) if texts else excluded)
         self._packed = query.packed
@@ -62,6 +61,8 @@ class Quark:
         literal = [entry for entry in entries if not entry.name.startswith("re:")]
         self._equal, self._below = Exact(literal), Ancestors(literal)
         self._children = on("quark-expert-children", release)
+        self._has_types = isinstance(config.get("layer_type_quant_config"), Mapping)
+        self._scheme = scheme_of(config.get("global_quant_config"))
         self._layers = _layer_configs(config, mappers, query.packed)
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
@@ -71,7 +72,12 @@ class Quark:
         if layer not in ("linear", "moe"):
             return plain(NOT_ASKED)
         found = self._layers.find(runtime)
-        return quantized("quark") if found is None else Answer("quantized", _cause(found), "quark")
+        if found is not None:
+            scheme = scheme_of(self._layers.configs[found.name])
+            return Answer("quantized", cause_of(found, "layer_quant_config"), scheme)
+        if not self._has_types:
+            raise TypeError("layer_type_quant_config is no dictionary")
+        return quantized(self._scheme)
 
     def _excluded(self, name: str, layer: Layer) -> Entry | None:
         if layer == "moe" and self._children:
@@ -87,18 +93,38 @@ class Quark:
         return agreed(name, shards(name, leaf, self._packed), self._patterns.find)
 
 
-def _cause(entry: Entry) -> Cause:
-    return cause_of(entry, "layer_quant_config")
+def scheme_of(config: Any) -> str:
+    """What the engine allocates under a Quark layer config; the method's name where that is not known."""
+    weight = config.get("weight") if isinstance(config, Mapping) else None
+    parts = weight if isinstance(weight, list) else [weight]
+    kinds = [(str(part.get("dtype")), str(part.get("qscheme"))) for part in parts if isinstance(part, Mapping)]
+    return _SCHEMES.get(tuple(kinds), "quark")
+
+
+_SCHEMES: Mapping[tuple[tuple[str, str], ...], str] = {
+    (("fp8_e4m3", "per_tensor"),): "fp8",
+    (("fp8_e4m3", "per_channel"),): "fp8-channel",
+    (("fp8_e4m3", "per_block"),): "fp8-block-ct",
+    (("fp8_e4m3", "per_group"),): "mxfp8",
+    (("fp4", "per_group"),): "mxfp4",
+    (("fp4", "per_group"), ("fp8_e4m3", "per_tensor")): "nvfp4",
+    (("int8", "per_tensor"),): "ct-w8a8",
+    (("int8", "per_channel"),): "ct-w8a8",
+    (("int4", "per_group"),): "quark-int4",
+    (("uint4", "per_group"),): "quark-int4",
+}
+"""vllm-0.33.0 Q/quark/quark.py:806-870 and Q/quark/schemes: type and granularity of the weights."""
 
 
 def _layer_configs(config: Mapping[str, Any], mappers: Sequence[Mapper], packed: Packed) -> LayerConfigs:
     raw = config.get("layer_quant_config") or {}
     entries = numbered(mapped(read(raw, "/layer_quant_config"), mappers))
-    return LayerConfigs({entry.name: raw[entry.text] for entry in entries}, entries, packed)
+    configs = {entry.name: raw[entry.text] for entry in entries}
+    return LayerConfigs(configs, entries, packed, config.get("global_quant_config"))
 
 
 def _map_all_lists(config: Mapping[str, Any], mappers: Sequence[Mapper], release: str) -> None:
-    """The engine renames every list and dictionary of the config; before 0.31.0 a list of anything but texts breaks it."""
+    """The engine renames every list of the config; before 0.31.0 one that holds anything but texts breaks it."""
     if on("quark-text-lists", release):
         return
     for mapper in mappers:

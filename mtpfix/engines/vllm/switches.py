@@ -39,6 +39,9 @@ SWITCHES = (
     Switch("null-rules-stripped", _MAPPED, "0.29.0", "0.29.0 vllm/model_executor/models/utils.py:163"),
     # ModelOpt
     Switch("star-split", _MODELOPT, "0.13.0", "0.13.0 Q/modelopt.py:189"),
+    Switch("fp8-own-algo", ("modelopt",), "0.14.0", "0.14.0 Q/modelopt.py:330"),
+    Switch("nvfp4-own-algo", ("modelopt_fp4",), "0.21.0", "0.21.0 Q/modelopt.py:1007"),
+    Switch("mxfp8-own-algo", ("modelopt_mxfp8",), "0.16.0", "0.16.0 Q/modelopt.py:1561"),
     Switch("upper-case-algo", _MODELOPT, "0.16.0", "0.16.0 Q/modelopt.py:253"),
     Switch("mxfp8-experts", ("modelopt_mxfp8",), "0.18.0", "0.18.0 Q/modelopt.py:1466"),
     Switch("modelopt-head", _MODELOPT, "0.23.0", "0.23.0 Q/modelopt.py:177"),
@@ -74,7 +77,7 @@ SWITCHES = (
     Switch("ct-no-sparsity", _CT, "0.22.0", "0.22.0 C/compressed_tensors.py:242"),
     Switch("ct-embedding", _CT, "0.23.0", "0.23.0 C/compressed_tensors.py:151"),
     Switch("ct-nvfp4-strict", _CT, "0.23.0", "0.23.0 C/compressed_tensors.py:692"),
-    Switch("routed-experts", ("compressed-tensors", "auto-round"), "0.24.0", "0.24.0 Q/../fused_moe/routed_experts.py:44"),
+    Switch("routed-experts", (*_CT, "auto-round"), "0.24.0", "0.24.0 Q/../fused_moe/routed_experts.py:44"),
     Switch("ct-odd-bits", _CT, "0.25.0", "0.25.0 C/compressed_tensors.py:685"),
     Switch("ct-int-activations", _CT, "0.26.0", "0.26.0 C/compressed_tensors.py:722"),
     Switch("ct-shards-before-class", _CT, "0.27.0", "0.27.0 C/utils.py:113"),
@@ -89,6 +92,7 @@ SWITCHES = (
     Switch("wna16-plain-experts", ("moe_wna16",), "0.13.0", "0.13.0 Q/moe_wna16.py:164"),
     Switch("wna16-packed", ("moe_wna16",), "0.30.0", "0.30.0 Q/moe_wna16.py:189"),
     # auto-round
+    Switch("inc-marlin-only", ("auto-round",), "0.22.0", "0.22.0 Q/inc.py:323"),
     Switch("inc-plain-experts", ("auto-round",), "0.24.0", "0.24.0 Q/inc/inc.py:147"),
     Switch("inc-configured-shards", ("auto-round",), "0.24.0", "0.24.0 Q/inc/config_parser.py:70"),
     Switch("inc-suffix", ("auto-round",), "0.27.0", "0.27.0 Q/inc/config_parser.py:70"),

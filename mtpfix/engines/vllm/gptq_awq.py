@@ -1,16 +1,17 @@
-"""AWQ, GPTQ, and moe_wna16, which wraps either.
+"""GPTQ, AWQ, and moe_wna16, which wraps either.
 
 Read at vllm-0.33.0 Q/auto_awq.py:288, Q/auto_gptq.py:229, Q/utils/gptq_utils.py:52-170, Q/moe_wna16.py:189.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.regexes import compiled
+from mtpfix.engines.regexes import Regex, TooCostly, compiled
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, quantized, required
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read
 from mtpfix.engines.vllm.matching import Contained, SkipList, agreed, shards
@@ -77,10 +78,10 @@ class Gptq:
         rules: Mapping[str, Any] = {} if dynamic is None else dynamic
         if on("gptq-no-act-order", release):
             _check_act_order(act_order, config["group_size"], rules)
-        self._release = release
+        one_class = on("gptq-one-class", release)
+        self._marlin = one_class or _is_marlin(self._bits, self._symmetric)
         self._check_layout(self._bits, self._symmetric)
-        self._rules = list(zip(read(rules, "/dynamic"), rules.values(), strict=True))
-        self._experts_ask = self._one_class or _is_marlin(self._bits, self._symmetric)
+        self._rules = list(zip(read(rules, "/dynamic"), rules.values(), map(_rule_regex, rules), strict=True))
         self._modules = _quantized_modules(query, raw)
         self._contained = Contained(self._modules)
         self._packed = query.packed if packed is None else packed
@@ -90,7 +91,7 @@ class Gptq:
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer == "embedding" or (layer == "lm_head" and not self._head):
             return plain(NOT_ASKED)
-        if layer == "moe" and not self._experts_ask:
+        if layer == "moe" and not self._marlin:
             return quantized(f"gptq{self._bits}", "experts of this layout ask no list before 0.22.0")
         module = self._module(runtime) if layer != "moe" else None
         rule = self._rule(runtime)
@@ -111,10 +112,11 @@ class Gptq:
         return self._contained.find(name)
 
     def _rule(self, name: str) -> tuple[Entry, Any] | None:
-        for entry, override in self._rules:
-            negative = entry.text.startswith("-:")
-            pattern = entry.text.removeprefix("-:" if negative else "+:")
-            if compiled(pattern).match(name):
+        """The first rule that matches; a broken pattern raises when the walk reaches it."""
+        for entry, override, regex in self._rules:
+            if isinstance(regex, Exception):
+                raise regex.with_traceback(None)
+            if regex.literal in name and regex.match(name):
                 return entry, override
         return None
 
@@ -131,14 +133,17 @@ class Gptq:
             return quantized(scheme)
         return Answer("quantized", _from_headers(module, "the module's tensors are quantized"), scheme)
 
-    @property
-    def _one_class(self) -> bool:
-        """Before 0.22.0 a second class took the layouts that Marlin does not know."""
-        return on("gptq-one-class", self._release)
-
     def _check_layout(self, bits: Any, symmetric: Any) -> None:
-        if not _is_marlin(bits, symmetric) and (self._one_class or bits not in (2, 3, 4, 8)):
+        """Before 0.22.0 a second class takes a checkpoint whose layout Marlin does not know."""
+        if not (_is_marlin(bits, symmetric) if self._marlin else bits in (2, 3, 4, 8)):
             raise Refusal("ValueError", f"unsupported GPTQ layout: {bits} bits, sym {symmetric}")
+
+
+def _rule_regex(key: str) -> Regex | Exception:
+    try:
+        return compiled(key.removeprefix("-:" if key.startswith("-:") else "+:"))
+    except (re.error, TooCostly) as problem:
+        return problem
 
 
 def _is_marlin(bits: Any, symmetric: Any) -> bool:

@@ -1,0 +1,112 @@
+"""The tables against what they stand for."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mtpfix.engines.listing import (
+    AtEntry,
+    Ends,
+    Entry,
+    Patterns,
+    Runs,
+    Segments,
+    Within,
+    pattern_of,
+    picked,
+    read_list,
+    tails,
+    texts,
+    unique,
+)
+
+LETTERS = st.sampled_from("ab1.")
+TEXTS = st.text(LETTERS, max_size=18)
+LISTS = st.lists(TEXTS, max_size=8)
+BOUNDARY = r"(?:(?<=\.)|(?=\.|$))"
+
+
+def first(entries: list[str], test: object) -> int | None:
+    return next((index for index, entry in enumerate(entries) if test(entry)), None)  # type: ignore[operator]
+
+
+@given(LISTS, TEXTS)
+def test_within_is_containment(entries: list[str], text: str) -> None:
+    assert Within(entries).first(text) == first(entries, lambda entry: entry in text)
+
+
+@given(LISTS, TEXTS)
+def test_runs_are_dotted_containment(entries: list[str], text: str) -> None:
+    assert Runs(entries).first(text) == first(entries, lambda entry: f".{entry}." in f".{text}.")
+
+
+@given(LISTS, TEXTS, st.booleans())
+def test_ends_are_what_a_text_starts_or_ends_with(entries: list[str], text: str, at_end: bool) -> None:
+    table = Ends(at_end)
+    for index, entry in enumerate(entries):
+        table.add(entry, index)
+    expected = first(entries, lambda entry: text.endswith(entry) if at_end else text.startswith(entry))
+    assert table.first(text, 99) == (99 if expected is None else expected)
+    assert table.first(text, 0) == 0
+
+
+@given(LISTS, TEXTS)
+def test_segments_are_patterns_up_to_a_boundary(entries: list[str], text: str) -> None:
+    expected = first(entries, lambda entry: re.match(f"(?:{entry}){BOUNDARY}", text) is not None)
+    assert Segments(enumerate(entries)).first(text, 99) == (99 if expected is None else expected)
+
+
+def met(sources: list[str], text: str) -> int | str:
+    """The index of the first pattern that matches, its count for none, `broken` where one before it is no pattern."""
+    for index, source in enumerate(sources):
+        try:
+            if re.match(source, text):
+                return index
+        except re.error:
+            return "broken"
+    return len(sources)
+
+
+@given(st.lists(st.text(st.sampled_from(r"ab\.*|()"), max_size=8), max_size=6), TEXTS)
+def test_patterns_meet_what_they_match(sources: list[str], text: str) -> None:
+    entries = [Entry(source, f"/{index}", source) for index, source in enumerate(sources)]
+    patterns = Patterns((index, pattern_of(entry, entry.text)) for index, entry in enumerate(entries))
+    found: int | str
+    try:
+        found = patterns.first("match", (text,), len(sources))
+    except AtEntry as raised:
+        found = "broken" if isinstance(raised.problem, re.error) else "costly"
+    assert found in (met(sources, text), "costly")
+
+
+@given(TEXTS)
+def test_tails_start_at_components(text: str) -> None:
+    parts = text.split(".")
+    assert list(tails(text)) == [".".join(parts[at:]) for at in range(len(parts))]
+
+
+def test_lists_are_read_as_python_walks_them() -> None:
+    assert [entry.pointer for entry in read_list(["a", "b"], "/x")] == ["/x/0", "/x/1"]
+    assert [entry.pointer for entry in read_list({"a/b": 1}, "/x")] == ["/x/a~1b"]
+    assert [entry.text for entry in read_list("ab", "/x")] == ["a", "b"]
+    assert read_list(None, "/x") == ()
+    with pytest.raises(TypeError):
+        read_list(3, "/x")
+
+
+def test_the_walk_ends_at_what_is_no_text() -> None:
+    entries = read_list(["a", 3, "b"], "/x")
+    assert texts(entries) == ["a"]
+    assert picked(entries, 0) == entries[0]
+    with pytest.raises(AtEntry):
+        picked(entries, None)
+    assert picked(entries[:1], 5) is None
+
+
+def test_unique_keeps_the_first() -> None:
+    entries = (Entry("a", "/0", "x"), Entry("b", "/1", "b"), Entry("a", "/2", "a"))
+    assert unique(entries) == entries[:2]

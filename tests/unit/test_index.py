@@ -1,0 +1,248 @@
+"""The index against the headers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from shards import Tensors, write_checkpoint, write_index, write_shard
+
+from mtpfix.checkpoint.collect import Collector
+from mtpfix.checkpoint.index import INDEX, agrees, index_name, read_index, shard_names
+from mtpfix.checkpoint.local import read_local
+from mtpfix.errors import UnreadableError
+from mtpfix.model import Index, RawModule, Tensor
+
+ONE: Tensors = {"m.a.weight": ("BF16", (4, 4)), "m.a.bias": ("BF16", (4,)), "m.norm.weight": ("BF16", (4,))}
+TWO: Tensors = {"m.b.weight": ("BF16", (4, 4)), "mtp.fc.weight": ("BF16", (4, 8)), "mtp.fc.bias": ("BF16", (4,))}
+SHARDS = {"model-00001-of-00002.safetensors": ONE, "model-00002-of-00002.safetensors": TWO}
+FIRST, SECOND = SHARDS
+MAP = {tensor: name for name, tensors in SHARDS.items() for tensor in tensors}
+
+
+def read(folder: Path, weight_map: dict[str, str]) -> Index:
+    """The index of the two shards under this map."""
+    write_checkpoint(folder, SHARDS, index=False)
+    write_index(folder, weight_map)
+    index = read_local(folder).index
+    assert index is not None
+    return index
+
+
+def test_in_step(tmp_path: Path) -> None:
+    assert read(tmp_path, MAP) == Index(INDEX)
+    checkpoint = read_local(tmp_path)
+    assert INDEX not in checkpoint.files
+    assert all(module.listed for module in checkpoint.modules.values())
+
+
+def test_missing_shards_and_ghosts(tmp_path: Path) -> None:
+    more = {"mtp.x.weight": "mtp-10.safetensors", "mtp.y.weight": "mtp-9.safetensors", "m.a.scale": FIRST}
+    index = read(tmp_path, MAP | more)
+    assert index == Index(
+        INDEX,
+        missing_shards=("mtp-9.safetensors", "mtp-10.safetensors"),
+        ghosts=("m.a.scale", "mtp.x.weight", "mtp.y.weight"),
+    )
+    assert json.loads(read_local(tmp_path).files[INDEX].raw) == read_local(tmp_path).files[INDEX].value
+
+
+def test_unlisted(tmp_path: Path) -> None:
+    without = {name: shard for name, shard in MAP.items() if name not in ("m.a.bias", "mtp.fc.weight", "mtp.fc.bias")}
+    assert read(tmp_path, without).unlisted == ("m.a.bias", "mtp.fc.weight", "mtp.fc.bias")
+    listed = {name: module.listed for name, module in read_local(tmp_path).modules.items()}
+    assert listed == {"m.a": True, "m.norm": True, "m.b": True, "mtp.fc": False}
+
+
+def test_a_shard_that_the_index_does_not_name(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, SHARDS)
+    write_shard(tmp_path / "mtp.safetensors", {"mtp.x.weight": ("BF16", (4, 4))})
+    checkpoint = read_local(tmp_path)
+    assert checkpoint.index == Index(INDEX, unlisted=("mtp.x.weight",))
+    assert not checkpoint.modules["mtp.x"].listed
+
+
+def test_misplaced(tmp_path: Path) -> None:
+    assert read(tmp_path, MAP | {"m.b.weight": FIRST}).misplaced == ("m.b.weight",)
+
+
+def test_shards_without_an_index(tmp_path: Path) -> None:
+    checkpoint = read_local(write_checkpoint(tmp_path, SHARDS, index=False))
+    assert checkpoint.index is None
+    assert checkpoint.tensor_count == len(MAP)
+    assert all(module.listed for module in checkpoint.modules.values())
+
+
+def test_the_copy_that_the_index_names_is_kept(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, {"a.safetensors": {"x.weight": ("BF16", (2, 2))}}, index=False)
+    write_shard(tmp_path / "b.safetensors", {"x.weight": ("U8", (2, 1)), "x.weight_scale": ("F32", ())})
+    last = read_local(tmp_path)
+    assert last.duplicates == (Tensor("x.weight", "BF16", (2, 2), "a.safetensors"),)
+    assert [cell.dtype for cell in last.modules["x"].cells] == ["U8", "F32"]
+    assert last.modules["x"] == RawModule("x", last.modules["x"].cells, "b.safetensors")
+    write_index(tmp_path, {"x.weight": "a.safetensors", "x.weight_scale": "b.safetensors"})
+    named = read_local(tmp_path)
+    assert named.index == Index(INDEX)
+    assert named.duplicates == (Tensor("x.weight", "U8", (2, 1), "b.safetensors"),)
+    assert named.modules["x"].shards == ("a.safetensors", "b.safetensors")
+
+
+def test_a_module_in_two_shards(tmp_path: Path) -> None:
+    write_checkpoint(
+        tmp_path,
+        {"a.safetensors": {"x.weight": ("U8", (2, 1))}, "b.safetensors": {"x.weight_scale": ("F32", ())} | TWO},
+    )
+    checkpoint = read_local(tmp_path)
+    assert checkpoint.index == Index(INDEX)
+    assert checkpoint.duplicates == ()
+    assert checkpoint.modules["x"].shard == "a.safetensors"
+    assert checkpoint.modules["x"].shards == ("a.safetensors", "b.safetensors")
+    assert list(checkpoint.modules) == ["x", "m.b", "mtp.fc"]
+
+
+def test_shards_below_the_folder(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, {"a.safetensors": ONE, "extra/b.safetensors": TWO})
+    write_shard(tmp_path / "other" / "c.safetensors", {"unseen.weight": ("BF16", (4, 4))})
+    checkpoint = read_local(tmp_path)
+    assert checkpoint.index == Index(INDEX)
+    assert [shard.name for shard in checkpoint.shards] == ["a.safetensors", "extra/b.safetensors"]
+    (tmp_path / "a.safetensors").unlink()
+    assert len(read_local(tmp_path).shards) == 1
+
+
+@pytest.mark.parametrize(
+    "shard",
+    ["/etc/passwd", "../x.safetensors", "a/../../x", "a/./b", "..", ".", "", "a//b", "C:\\x", "..\\x", "a\0b", "/"],
+)
+def test_an_index_that_leads_out_of_the_checkpoint(tmp_path: Path, shard: str) -> None:
+    with pytest.raises(UnreadableError, match="no file inside the checkpoint") as caught:
+        read(tmp_path, MAP | {"x.weight": shard})
+    assert "'x.weight'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{}", "/weight_map is no JSON object"),
+        ('{"weight_map": []}', "/weight_map is no JSON object"),
+        ('{"weight_map": {"a": 1}}', "1, named for 'a', is no file name"),
+        ('{"weight_map": {"a": "b",}}', "line 1 column 2"),
+        ("[]", "the top level is no JSON object"),
+        ("", "line 1 column 1"),
+    ],
+)
+def test_malformed(text: str, says: str) -> None:
+    with pytest.raises(UnreadableError, match=says):
+        read_index(INDEX, text.encode())
+
+
+def test_consolidated_beside_shards_is_another_copy(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, SHARDS)
+    write_shard(tmp_path / "consolidated.safetensors", ONE | TWO)
+    checkpoint = read_local(tmp_path)
+    assert checkpoint.index == Index(INDEX)
+    assert checkpoint.duplicates == ()
+    assert len(checkpoint.shards) == 2
+
+
+def test_consolidated_alone_has_an_index_of_its_own(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, {"consolidated.safetensors": ONE}, index=False)
+    write_index(tmp_path, dict.fromkeys(ONE, "consolidated.safetensors"), "consolidated.safetensors.index.json")
+    assert read_local(tmp_path).index == Index("consolidated.safetensors.index.json")
+
+
+def test_an_index_may_name_consolidated_files(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, {"a.safetensors": ONE, "consolidated.safetensors": TWO})
+    assert read_local(tmp_path).index == Index(INDEX)
+    assert len(read_local(tmp_path).shards) == 2
+
+
+def test_which_files_are_shards_and_in_which_order() -> None:
+    files = ["m-10.safetensors", "m-9.safetensors", ".m.safetensors", "m.bin", "m.safetensors.index.json"]
+    assert shard_names(files) == ("m-9.safetensors", "m-10.safetensors")
+    assert index_name(["consolidated-00001.safetensors"]) == "consolidated.safetensors.index.json"
+    assert index_name(["a.safetensors", "consolidated.safetensors"]) == INDEX
+    assert index_name([]) == INDEX
+
+
+# --- the comparison of texts ------------------------------------------------------------------------------------------
+
+WRITERS = {
+    "indent": lambda body: json.dumps(body, indent=2),
+    "newline": lambda body: json.dumps(body, indent=2) + "\n",
+    "no metadata": lambda body: json.dumps({"weight_map": body["weight_map"]}, indent=2),
+}
+OTHER_WRITERS = {
+    "dense": lambda body: json.dumps(body),
+    "indent 4": lambda body: json.dumps(body, indent=4),
+    "metadata last": lambda body: json.dumps(dict(reversed(body.items())), indent=2),
+    "unsorted": lambda body: json.dumps(body | {"weight_map": dict(reversed(body["weight_map"].items()))}, indent=2),
+    "windows": lambda body: json.dumps(body, indent=2).replace("\n", "\r\n"),
+}
+
+
+def collected() -> Collector:
+    collector = Collector()
+    for shard, tensors in SHARDS.items():
+        collector.add_rows(shard, ((name, *spec) for name, spec in tensors.items()), 0)
+    collector.settle()
+    return collector
+
+
+def body() -> dict[str, object]:
+    return {"metadata": {"total_size": 7}, "weight_map": dict(sorted(MAP.items()))}
+
+
+@pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
+def test_text_of_exporters_is_compared(writer: object) -> None:
+    assert agrees(INDEX, writer(body()).encode(), collected().modules)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("writer", OTHER_WRITERS.values(), ids=OTHER_WRITERS)
+def test_other_text_is_read(tmp_path: Path, writer: object) -> None:
+    text = writer(body())  # type: ignore[operator]
+    assert not agrees(INDEX, text.encode(), collected().modules)
+    write_checkpoint(tmp_path, SHARDS, index=False)
+    (tmp_path / INDEX).write_bytes(text.encode())
+    assert read_local(tmp_path).index == Index(INDEX)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("7", "7,"),
+        ('"metadata"', '"weight_map": {}, "metadata"'),
+        ('"total_size": 7', '"a": {"weight_map": {\n'),
+        ("{", "\ufeff{"),
+        (FIRST, SECOND),
+        ("m.a.bias", "m.a.bia"),
+        ("\n  }\n}", '\n  },\n  "x": 1\n}'),
+        ("\n  }\n}", "\n  }\n"),
+        ('"m.b.weight"', '"m.b.weigh\\u0074"'),
+    ],
+)
+def test_no_change_of_the_text_passes(old: str, new: str) -> None:
+    text = json.dumps(body(), indent=2)
+    assert old in text
+    assert not agrees(INDEX, text.replace(old, new, 1).encode(), collected().modules)
+
+
+def test_parameters_between_submodules_are_compared_too() -> None:
+    tensors = dict.fromkeys(("a.A_log", "a.b.weight", "a.dt_bias", "a.norm.weight", "alone"), ("BF16", (2, 2)))
+    collector = Collector()
+    collector.add_rows("a.safetensors", ((name, *spec) for name, spec in tensors.items()), 0)
+    collector.settle()
+    text = json.dumps({"weight_map": dict.fromkeys(sorted(tensors), "a.safetensors")}, indent=2)
+    assert agrees(INDEX, text.encode(), collector.modules)
+
+
+def test_a_name_with_quotes_does_not_fool_the_comparison(tmp_path: Path) -> None:
+    name = 'x": "model.safetensors",\n    "y'
+    write_checkpoint(tmp_path, {"model.safetensors": {f"{name}.weight": ("BF16", (2, 2))}}, index=False)
+    lying = {"x": "model.safetensors", "y.weight": "model.safetensors"}
+    write_index(tmp_path, lying)
+    index = read_local(tmp_path).index
+    assert index is not None
+    assert index.ghosts == ("x", "y.weight")
+    assert index.unlisted == (f"{name}.weight",)
