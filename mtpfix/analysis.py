@@ -27,7 +27,7 @@ from mtpfix.model import (
     Status,
     VerdictKind,
 )
-from mtpfix.plan import build, changed_files, editable, in_config, relevant, solutions
+from mtpfix.plan import build, changed_files, editable, in_config, relevant, solutions, usable
 from mtpfix.rules import RULES
 from mtpfix.rules.base import Claim, Context, key_of
 from mtpfix.rules.claims import claims
@@ -128,7 +128,7 @@ class _Study:
         self.world, self.judges, self.wanted = world, found, wanted
         self.before = tables(world, found)
         self.wrong = {id(table.judge): list(mismatches(world, table)) for table in self.before}
-        self.in_plan = {id(judge) for judge in relevant(found, wanted)}
+        self.in_plan = {id(judge) for judge in usable(world, relevant(found, wanted))}
         self.solutions = self._solutions()
         self.files = changed_files(world, self.solutions)
         self.after = tables(world, found, self.files) if self.solutions else self.before

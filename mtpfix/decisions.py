@@ -238,7 +238,12 @@ class World:
     @cached_property
     def stored_layers(self) -> int:
         """How many draft layers the headers hold."""
-        return len({_layer_of(unit.name) for unit in self.by_part["draft"]} - {None})
+        return len({layer_of(unit.name) for unit in self.by_part["draft"]} - {None})
+
+    @property
+    def draft_is_absent(self) -> bool:
+        """Whether a draft is declared and no tensor of it is stored: then no list has anything to say about it."""
+        return bool(self.declared) and not self.by_part["draft"]
 
     @property
     def checkpoint_lists_missing_draft(self) -> bool:
@@ -254,7 +259,7 @@ class World:
         if self.family is not None and self.family.separate:
             return True
         listed = [unit for unit in self.by_part["draft"] if unit.stored.raw.listed]
-        layers = {_layer_of(unit.name) for unit in listed} - {None}
+        layers = {layer_of(unit.name) for unit in listed} - {None}
         return bool(listed) and len(layers) >= (self.declared or 0)
 
     def misexported(self, unit: Unit) -> bool:
@@ -287,8 +292,8 @@ def world_of(checkpoint: Checkpoint) -> World:
     config = checkpoint.files[CONFIG].value
     family, reason = identify(config)
     layers = whole_number(config_value(config, (family.layers_key,))) if family else None
-    if family is not None and layers is None:
-        family, reason = None, f"config.json does not say {family.layers_key}"
+    if family and layers is None:
+        reason, family = f"config.json does not say {family.layers_key}", None
     count = layers or 0
     units = []
     for stored in stored_modules(checkpoint):
@@ -298,7 +303,7 @@ def world_of(checkpoint: Checkpoint) -> World:
     return World(checkpoint, family, reason, count, tuple(units))
 
 
-def _layer_of(name: str) -> str | None:
+def layer_of(name: str) -> str | None:
     """The path to the first number of a name (`mtp.layers.0`), or None where it has none."""
     steps = name.split(".")
     place = next((at for at, step in enumerate(steps) if step.isdecimal()), None)

@@ -38,13 +38,19 @@ def _solution(
     readers = [engine for engine in engines if _reads(engine, fragment, world.files)]
     stand_in = in_config(world.files) if fragment.file == SIDECAR else None
     if stand_in is None:
-        seats = [Bench(relevant(judges(world, readers, fragment=fragment), wanted), fragment.value, where)]
+        seats = [
+            Bench(usable(world, relevant(judges(world, readers, fragment=fragment), wanted)), fragment.value, where)
+        ]
     else:
         native = [engine for engine in readers if engine.name == "tensorrt-llm"]
         others = [engine for engine in readers if engine.name != "tensorrt-llm"]
         seats = [
-            Bench(relevant(judges(world, native, fragment=fragment), wanted), fragment.value, where),
-            Bench(relevant(judges(world, others, fragment=stand_in[0]), wanted), stand_in[0].value, stand_in[1]),
+            Bench(usable(world, relevant(judges(world, native, fragment=fragment), wanted)), fragment.value, where),
+            Bench(
+                usable(world, relevant(judges(world, others, fragment=stand_in[0]), wanted)),
+                stand_in[0].value,
+                stand_in[1],
+            ),
         ]
     return Solver(world, fmt, fragment, where, seats).solve(lambda entry: bool(malformed(fmt, entry)))
 
@@ -78,6 +84,11 @@ def relevant(found: Iterable[Judge], wanted: Mapping[str, frozenset[str]]) -> tu
     return tuple(
         judge for judge in found if not wanted.get(judge.engine.name, frozenset()).isdisjoint(judge.profile.releases)
     )
+
+
+def usable(world: World, found: Iterable[Judge]) -> tuple[Judge, ...]:
+    """The judges whose part is there: of a draft that is declared and not stored no list can say anything."""
+    return tuple(judge for judge in found if judge.part != "draft" or not world.draft_is_absent)
 
 
 def _reads(engine: Engine, fragment: Fragment, files: Mapping[str, JsonFile]) -> bool:

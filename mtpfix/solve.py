@@ -251,10 +251,10 @@ class Solver:
     def _missing(self, judge: Judge, row: Row, answer: Answer) -> bool:
         return row.unit.stored.plain and self._wrong(judge, row, answer)
 
-    def _mended(self, final: Verdicts) -> set[str]:
+    def _mended(self, start: Verdicts, final: Verdicts) -> set[str]:
         """Units that some judge would not build plain before and does after."""
         found: set[str] = set()
-        for judge, old, new, members in zip(self.judges, self.base, final, self.members, strict=True):
+        for judge, old, new, members in zip(self.judges, start, final, self.members, strict=True):
             for row, before, after, names in zip(judge.rows, old, new, members, strict=True):
                 if self._missing(judge, row, before) and not self._missing(judge, row, after):
                     found.update(names)
@@ -384,7 +384,7 @@ class Solver:
             fewer = tuple(other for other in added if other is not item)
             if self._faults(self._try(removed, self._entries(fewer))) <= faults:
                 added = fewer
-        mended = self._mended(self._try(removed, self._entries(added)))
+        mended = self._mended(self._try(removed, ()), self._try(removed, self._entries(added)))
         return tuple(item for item in added if item.role == "alias" or self._serves(item, mended))
 
     def _serves(self, item: Added, mended: set[str]) -> bool:

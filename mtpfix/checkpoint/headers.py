@@ -16,6 +16,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
+from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
 
 from mtpfix.errors import UnreadableError
@@ -112,7 +114,7 @@ def decode(header: bytes, data_bytes: int, file: str) -> tuple[Entry, ...]:
 def check_cover(entries: Sequence[Entry], data_bytes: int) -> None:
     """Raise ValueError unless the tensors, in the order of their data, cover exactly `data_bytes` bytes."""
     at = 0
-    for name, dtype, shape, start, end in sorted(entries, key=lambda entry: entry[3:]):
+    for name, dtype, shape, start, end in sorted(entries, key=itemgetter(3, 4)):
         if start != at or end < start:
             raise _Fault(f"tensor {name!r}: data_offsets [{start}, {end}] do not go on from byte {at}")
         size = byte_size(dtype, shape)
@@ -123,6 +125,7 @@ def check_cover(entries: Sequence[Entry], data_bytes: int) -> None:
         raise _Fault(f"the header covers {at} bytes of data, the file holds {data_bytes}")
 
 
+@lru_cache(maxsize=1 << 12)
 def byte_size(dtype: str, shape: tuple[int, ...]) -> int | None:
     """The bytes that a tensor takes, or None where they are no whole number or overflow a 64-bit word."""
     bits = 1

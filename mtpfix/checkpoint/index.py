@@ -25,7 +25,10 @@ _SUFFIX = ".safetensors"
 _MISTRAL = "consolidated"
 _MAP_HEAD = b'"weight_map": {\n'
 _WEIGHTS = ("weight", "qweight")
+_MAP_TAIL = b"\n  }\n}"
+_NEXT = b",\n"
 _CHUNK = 1000
+_STRETCH = 1 << 16
 
 
 def shard_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -83,18 +86,39 @@ def _outside(name: str, tensor: str, shard: Any, why: str) -> UnreadableError:
 def agrees(name: str, raw: bytes, modules: Mapping[str, RawModule]) -> bool:
     """Whether an index, as exporters write it, says exactly what the headers say.
 
-    Compares text, which costs a fifth of parsing it: two spaces of indentation, `weight_map` last, names sorted. False
-    means that the index has to be read, not that it is wrong. Names must need no escapes in JSON.
+    Compares text, which costs a fraction of parsing it: two spaces of indentation, one name a line, `weight_map` last.
+    False means that the index has to be read, not that it is wrong. Names must need no escapes in JSON.
     """
-    at = raw.find(_MAP_HEAD)
-    if at < 0 or not _opens(name, raw[:at]):
+    head, tail = raw.find(_MAP_HEAD), raw.rfind(_MAP_TAIL)
+    begin = head + len(_MAP_HEAD)
+    if head < 0 or tail < begin or raw[tail:].rstrip() != _MAP_TAIL or not _opens(name, raw[:head]):
         return False
-    at += len(_MAP_HEAD)
+    return _same_text(raw, begin, tail, modules) or _same_lines(raw, begin, tail, modules)
+
+
+def _same_text(raw: bytes, begin: int, end: int, modules: Mapping[str, RawModule]) -> bool:
+    """Whether the lines between two places are those of the modules, sorted by name."""
     for text in _joined(sorted(_blocks(modules))):
-        if not raw.startswith(text, at):
+        if not raw.startswith(text, begin, end):
             return False
-        at += len(text)
-    return raw[at:].rstrip() == b"\n  }\n}"
+        begin += len(text)
+    return begin == end
+
+
+def _same_lines(raw: bytes, begin: int, end: int, modules: Mapping[str, RawModule]) -> bool:
+    """Whether the lines between two places are those of the modules, in whatever order."""
+    wanted: set[bytes] = set()
+    for text in _joined(_blocks(modules)):
+        wanted.update(text.removeprefix(_NEXT).split(_NEXT))
+    while begin < end and wanted:
+        cut = raw.find(_NEXT, begin + _STRETCH, end)
+        lines = raw[begin : cut if cut >= 0 else end].split(_NEXT)
+        left = len(wanted) - len(lines)
+        wanted.difference_update(lines)
+        if len(wanted) != left:
+            return False
+        begin = cut + len(_NEXT) if cut >= 0 else end
+    return begin == end and not wanted
 
 
 def _opens(name: str, head: bytes) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from mtpfix.decisions import Judge, Table, World
+from mtpfix.decisions import Judge, Table, World, layer_of
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.formats import format_of
@@ -22,16 +22,28 @@ from mtpfix.verdicts import Mismatch
 def claims(
     world: World, tables: Sequence[Table], found: Iterable[Mismatch], left: Iterable[Mismatch]
 ) -> Mapping[str, Sequence[Claim]]:
-    """The mismatches by rule code. `left`: what is still wrong after the plan."""
-    stuck = {key_of(item) for item in left}
+    """The mismatches by rule code. `left`: what is still wrong after the plan.
+
+    A module that is wrong in another way after the plan than before is two claims: the lists' fault, which is mended,
+    and what no list mends.
+    """
+    still = {key_of(item): item for item in left}
     fragments = {id(table.judge): table.fragment for table in tables}
     home = _Home(world, tables)
     out: dict[str, list[Claim]] = {}
     for item in found:
+        after = still.pop(key_of(item), None)
+        same = after is not None and _nature(after) == _nature(item)
         fragment = fragments[id(item.judge)]
-        claim = Claim(item, key_of(item) not in stuck, *_entry_at_fault(item, fragment))
+        claim = Claim(item, not same, *_entry_at_fault(item, fragment))
         out.setdefault(home.rule(claim, fragment), []).append(claim)
+        if after is not None and not same:
+            out.setdefault(home.rule(Claim(after, False), fragment), []).append(Claim(after, False))
     return out
+
+
+def _nature(item: Mismatch) -> tuple[str, str, bool]:
+    return item.kind, item.answer.decision, bool(item.answer.cause.pointer)
 
 
 def _entry_at_fault(item: Mismatch, fragment: Fragment | None) -> tuple[Location | None, str]:
@@ -102,13 +114,17 @@ class _Home:
         return "MTP004" if self._broad[place] else "MTP005"
 
     def _covers_plain(self, location: Location, entry: str) -> bool:
-        """Whether an entry also decides, rightly, for a module that is stored plain."""
-        return any(
-            row.unit.stored.plain and answer.cause.entry == entry and answer.decision == "plain"
-            for table in self.tables
-            if table.fragment is not None and table.fragment.file == location.file
-            for row, answer in table.decided
-        )
+        """Whether an entry is meant for modules that are stored plain: it covers a whole layer of them, or more of them
+        than of quantized ones."""
+        plain: set[str] = set()
+        quantized: set[str] = set()
+        for table in self.tables:
+            if table.fragment is not None and table.fragment.file == location.file:
+                for row, answer in table.decided:
+                    if answer.cause.entry == entry and answer.decision == "plain":
+                        (quantized if row.unit.stored.quantized else plain).add(row.unit.name)
+        whole = {layer_of(name) for name in plain} - {layer_of(name) for name in quantized} - {None}
+        return bool(whole) or len(plain) >= len(quantized)
 
     def _unlisted(self, claim: Claim, fragment: Fragment | None) -> str:
         name = claim.mismatch.row.unit.name

@@ -9,6 +9,7 @@ import pytest
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.sglang import ENGINE
+from mtpfix.engines.sglang.engine import handed_over
 from mtpfix.engines.sglang.source import source_rule
 from mtpfix.engines.sglang.switches import SWITCHES
 from mtpfix.model import Answer, Layer, Mapper
@@ -199,7 +200,7 @@ CHANGES: dict[str, tuple[Asked, str, str]] = {
     "mimo-store-dtype": (
         Asked("fp8", fp8(store_dtype="mxfp4"), MOE, "moe", options={"model_type": "mimo_v2_flash"}),
         "quantized:fp8-block",
-        "quantized:dsv4-fp4",
+        "quantized:mxfp4",
     ),
     "ct-asymmetric": (
         Asked(
@@ -346,6 +347,8 @@ def test_refused_methods() -> None:
     # 0.5.18 srt/configs/model_config.py:1290: an algorithm that detection does not know falls to the FP8 class
     assert ENGINE.method(modelopt("FP8_PB_WO"), NEWEST).error
     assert ENGINE.method({}, NEWEST).error
+    # a sidecar whose algorithm means nothing to detection counts for nothing
+    assert ENGINE.method({"quantization": {"quant_algo": None}}, NEWEST).error == ""
     assert ENGINE.method({"quant_method": 3}, NEWEST).error
 
 
@@ -648,6 +651,11 @@ def test_no_config_makes_a_matcher_raise(method: str, value: Any) -> None:
 )
 def test_sources(config: Any, sidecar: Any, release: str, expected: str) -> None:
     assert source_rule(config, sidecar, release) == expected
+
+
+def test_the_loader_adds_fused_names_for_quark() -> None:
+    assert handed_over("fp8", PACKED) == PACKED
+    assert set(handed_over("quark", {})) == {"gate_up_proj", "fused_qkv_a_proj_with_mqa"}
 
 
 def test_change_points() -> None:

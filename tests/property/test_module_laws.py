@@ -65,7 +65,7 @@ def test_every_tensor_is_somewhere(modules: dict[str, dict[str, Spec]], shards: 
     found = stored_modules(read)
     alone = {tensor.name for module in found if not module.experts for tensor in tensors_of(module.raw)}
     assert alone == {name for name in tensors if expert_key(name.rpartition(".")[0]) is None}
-    wanted = {key[:2] + (key[2].partition(".")[0],) for name in tensors if (key := expert_key(name))}
+    wanted = {(*key[:2], key[2].partition(".")[0]) for name in tensors if (key := expert_key(name))}
     experts = {(head, number, projection) for module in found for head, number, projection in keys(module)}
     assert experts == wanted
 

@@ -172,12 +172,12 @@ WRITERS = {
     "indent": lambda body: json.dumps(body, indent=2),
     "newline": lambda body: json.dumps(body, indent=2) + "\n",
     "no metadata": lambda body: json.dumps({"weight_map": body["weight_map"]}, indent=2),
+    "unsorted": lambda body: json.dumps(body | {"weight_map": dict(reversed(body["weight_map"].items()))}, indent=2),
 }
 OTHER_WRITERS = {
     "dense": lambda body: json.dumps(body),
     "indent 4": lambda body: json.dumps(body, indent=4),
     "metadata last": lambda body: json.dumps(dict(reversed(body.items())), indent=2),
-    "unsorted": lambda body: json.dumps(body | {"weight_map": dict(reversed(body["weight_map"].items()))}, indent=2),
     "windows": lambda body: json.dumps(body, indent=2).replace("\n", "\r\n"),
 }
 
@@ -220,6 +220,8 @@ def test_other_text_is_read(tmp_path: Path, writer: object) -> None:
         ("\n  }\n}", '\n  },\n  "x": 1\n}'),
         ("\n  }\n}", "\n  }\n"),
         ('"m.b.weight"', '"m.b.weigh\\u0074"'),
+        ('    "m.b.weight": ', '    "m.a.bias": '),
+        ('    "m.b.weight": ', f'    "m.b.weight": "{SECOND}",\n    "m.b.weight": '),
     ],
 )
 def test_no_change_of_the_text_passes(old: str, new: str) -> None:

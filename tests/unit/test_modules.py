@@ -17,7 +17,7 @@ from mtpfix.model import Cell, Checkpoint, Index, RawModule, Source, StoredModul
 from mtpfix.storage.modules import expert_key, stored_modules, tensors_of
 
 SHARED = Path(os.environ.get("MTPFIX_SHARED") or Path(__file__).parents[3] / "shared")
-CASES = sorted((SHARED / "corpus" / "cases").glob("*.json"))
+CASES = sorted(path for path in (SHARED / "corpus" / "cases").glob("*.json") if not path.stem.startswith("full-"))
 REAL = sorted(path.parent for path in (SHARED / "checkpoints").glob("*/config.json"))
 
 ONE: Spec = ("F32", ())

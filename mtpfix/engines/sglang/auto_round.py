@@ -39,7 +39,8 @@ class Settings(NamedTuple):
 def auto_round(query: MatchQuery) -> Rule:
     """AutoRoundConfig. Raises ValueError for bits, types, formats and backends that SGLang does not know."""
     config = query.config
-    needed(config, "bits"), needed(config, "group_size"), needed(config, "sym")
+    for name in Settings._fields:
+        needed(config, name)
     backend = next((config[name] for name in ("backend", "vllm_backend", "sglang_backend") if name in config), "auto")
     for name, allowed in _ALLOWED.items():
         value = backend if name == "backend" else config.get(name, _DEFAULTS.get(name))

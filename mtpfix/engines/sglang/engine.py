@@ -10,7 +10,7 @@ from mtpfix.engines.listing import Remembered, Rule, built
 from mtpfix.engines.releases import modelled
 from mtpfix.engines.sglang import auto_round, compressed_tensors, fp8, gptq_awq, modelopt, others, quark, switches
 from mtpfix.engines.sglang.methods import PLAIN_AWQ, PLAIN_GPTQ, detect
-from mtpfix.model import Answer, Cause
+from mtpfix.model import Answer, Cause, Packed
 
 _BUILDERS: Mapping[str, Callable[[MatchQuery], Rule]] = {
     "modelopt_fp8": modelopt.fp8,
@@ -33,6 +33,15 @@ _BUILDERS: Mapping[str, Callable[[MatchQuery], Rule]] = {
     "bitsandbytes": others.bitsandbytes,
     "modelslim": others.modelslim,
 }
+# sglang 0.5.9 srt/model_loader/loader.py `_get_quantization_config`
+_LOADER_PACKED: Mapping[str, Packed] = {
+    "quark": {"gate_up_proj": ("gate_proj", "up_proj"), "fused_qkv_a_proj_with_mqa": ("q_a_proj", "kv_a_proj_with_mqa")}
+}
+
+
+def handed_over(method: str, packed: Packed) -> Packed:
+    """A class's packed mapping as the loader hands it to a method: Quark gets two fused names besides."""
+    return {**packed, **_LOADER_PACKED.get(method, {})}
 
 
 class SGLang:

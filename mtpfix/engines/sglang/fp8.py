@@ -72,7 +72,7 @@ def fp8(query: MatchQuery) -> Rule:
     skips = Skips(_ignored(config, query), query.packed if on("fp8-packed", query.release) else {}, query.release)
     if query.options.get("model_type", "").startswith("deepseek_v4"):
         return _deepseek_v4(query, skips)
-    return _uniform(skips, scheme, "dsv4-fp4" if _declared_fp4(query) else scheme, query.release)
+    return _uniform(skips, scheme, "mxfp4" if _declared_fp4(query) else scheme, query.release)
 
 
 def mxfp8(query: MatchQuery) -> Rule:

@@ -58,7 +58,7 @@ def detect(config: Mapping[str, Any], release: str, model_type: str = "") -> Met
     declared = config.get("quant_method")
     if declared is None or declared == "modelopt":
         name = _of_algo(part, release, model_type)
-        return Method(name) if name else _without_algo(declared, part.get("quant_algo"))
+        return Method(name) if name else _without_algo(declared, part.get("quant_algo"), nested=part is not config)
     if not isinstance(declared, str):
         return Method("", f"quant_method is no text: {declared!r}")
     name = declared.lower()
@@ -76,10 +76,13 @@ def _unwrapped(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return nested if isinstance(nested, Mapping) else config
 
 
-def _without_algo(declared: Any, algo: Any) -> Method:
-    """`modelopt` with an algorithm that detection does not know falls to the FP8 class, which refuses it."""
+def _without_algo(declared: Any, algo: Any, nested: bool) -> Method:
+    """`modelopt` with an algorithm that detection does not know falls to the FP8 class, which refuses it.
+
+    hf_quant_config.json with such an algorithm counts for nothing.
+    """
     if declared is None:
-        return Method("", "Unknown quantization method: ")
+        return Method("", "" if nested else "Unknown quantization method: ")
     return Method("modelopt_fp8", f"ModelOptFp8Config only supports regular FP8 quantization, but found {algo!r}")
 
 

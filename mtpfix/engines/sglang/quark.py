@@ -15,10 +15,6 @@ from mtpfix.model import Answer, Layer, Packed
 
 _NEVER = "the method leaves this kind of layer alone"
 _FP8 = ("fp8_e4m3", "fp8_e4m3fn")
-LOADER_PACKED: Packed = {
-    "gate_up_proj": ("gate_proj", "up_proj"),
-    "fused_qkv_a_proj_with_mqa": ("q_a_proj", "kv_a_proj_with_mqa"),
-}
 
 
 def quark(query: MatchQuery) -> Rule:
