@@ -71,7 +71,7 @@ def contradicts(unit: Unit, answer: Answer) -> bool:
     """Whether a decision is not how the module is stored."""
     if unit.stored.plain:
         return answer.decision in ("quantized", "error")
-    return unit.stored.quantized and answer.decision in ("plain", "error")
+    return answer.decision in ("plain", "error")
 
 
 def rewritten(
@@ -169,9 +169,10 @@ class Solver:
         return sum(self._wrong(judge, row, answer) for judge, row, answer in self._pairs(state))
 
     def _harmed(self, before: Verdicts, after: Verdicts) -> bool:
-        """Whether anything that was right is wrong after a change."""
+        """Whether anything that was right is wrong after a change, or anything not plain is newly taken for plain."""
         return any(
-            self._wrong(judge, row, new) and not self._wrong(judge, row, old)
+            (self._wrong(judge, row, new) and not self._wrong(judge, row, old))
+            or (not row.unit.stored.plain and (old.decision, new.decision) == ("quantized", "plain"))
             for (judge, row, old), (_, _, new) in zip(self._pairs(before), self._pairs(after), strict=True)
         )
 
@@ -204,11 +205,17 @@ class Solver:
             for row, answer in zip(judge.rows, answers, strict=True):
                 if not self._wrong(judge, row, answer):
                     continue
-                if answer.cause.pointer and (row.unit.stored.quantized or answer.error == "re.error"):
+                if answer.error == "re.error" or (answer.decision == "plain" and answer.cause.pointer):
                     found.add(answer.cause.entry)
-                elif answer.decision == "error" and row.unit.stored.quantized:
+                elif answer.decision == "error" and self._all_quantized(judge, row):
                     found.update(self._shard_entries(at, row, removed))
         return found & set(self.where.entries)
+
+    def _all_quantized(self, judge: Judge, row: Row) -> bool:
+        """Whether every shard of the fused module that a row asks for is stored quantized."""
+        asked = row.ask.runtime if row.ask else ""
+        same = [other for other in judge.rows if other.ask is not None and other.ask.runtime == asked]
+        return all(other.unit.stored.quantized for other in same)
 
     def _shard_entries(self, at: int, row: Row, removed: tuple[int, ...]) -> set[str]:
         """Entries that name some shards of a fused module whose shards are all stored quantized."""
@@ -417,7 +424,7 @@ def compact(judge: Judge) -> tuple[Judge, tuple[tuple[str, ...], ...]]:
     names: dict[tuple[Any, ...], list[str]] = {}
     for row in judge.rows:
         kind = row.unit.stored.scheme.kind
-        if row.ask is not None and kind in ("plain", "quantized"):
+        if row.ask is not None:
             at = (row.ask, kind, tuple(map(id, row.specials)))
             seen.setdefault(at, row)
             names.setdefault(at, []).append(row.unit.name)

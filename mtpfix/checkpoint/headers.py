@@ -21,6 +21,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
 
 from mtpfix.errors import UnreadableError
+from mtpfix.names import shown
 
 LENGTH_BYTES = 8
 MAX_HEADER_BYTES = 100_000_000
@@ -57,8 +58,8 @@ _FIELDS = ("dtype", "shape", "data_offsets")
 _LFS = b"version https://git-lfs"
 _AGAIN = "download the file again, or export the checkpoint again"
 # A surrogate escape outside a pair; backslashes that are escaped themselves are taken out first.
-_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_PAIR = r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_SURROGATE = r"\\u[dD][89a-fA-F]"
 
 
 class Entry(NamedTuple):
@@ -116,10 +117,12 @@ def check_cover(entries: Sequence[Entry], data_bytes: int) -> None:
     at = 0
     for name, dtype, shape, start, end in sorted(entries, key=itemgetter(3, 4)):
         if start != at or end < start:
-            raise _Fault(f"tensor {name!r}: data_offsets [{start}, {end}] do not go on from byte {at}")
+            raise _Fault(f"tensor {shown(name)}: data_offsets [{start}, {end}] do not go on from byte {at}")
         size = byte_size(dtype, shape)
         if end - start != size:
-            raise _Fault(f"tensor {name!r}: {dtype} {list(shape)} does not fit its {end - start} bytes of data")
+            raise _Fault(
+                f"tensor {shown(name)}: {dtype} {shown(list(shape))} does not fit its {end - start} bytes of data"
+            )
         at = end
     if at != data_bytes:
         raise _Fault(f"the header covers {at} bytes of data, the file holds {data_bytes}")
@@ -151,7 +154,7 @@ def _parse(header: bytes) -> Any:
         raise _Fault(f"header character {error.pos}: {error.msg}") from None
     except RecursionError:
         raise _Fault(f"the header nests deeper than {MAX_DEPTH}") from None
-    if "\\u" in text and _SURROGATE.search(_PAIR.sub("", text.replace("\\\\", ""))):
+    if "\\u" in text and re.search(_SURROGATE, re.sub(_PAIR, "", text.replace("\\\\", ""))):
         raise _Fault("a name holds half of a surrogate pair")
     return parsed
 
@@ -184,11 +187,11 @@ def _entry(name: str, value: Any) -> Entry:
     if isinstance(dtype, _Object) and len(dtype) == 1 and dtype[0][1] is None:
         dtype = dtype[0][0]  # the library's decoder takes {"F32": null} for "F32"
     if not isinstance(dtype, str) or dtype not in DTYPE_BITS:
-        raise _Fault(f"tensor {name!r}: unknown dtype {_shown(dtype)}")
+        raise _Fault(f"tensor {shown(name)}: unknown dtype {shown(dtype)}")
     if not _words(shape):
-        raise _Fault(f"tensor {name!r}: shape {_shown(shape)} is no list of sizes")
+        raise _Fault(f"tensor {shown(name)}: shape {shown(shape)} is no list of sizes")
     if not _words(offsets) or len(offsets) != 2:
-        raise _Fault(f"tensor {name!r}: data_offsets {_shown(offsets)} are not two positions")
+        raise _Fault(f"tensor {shown(name)}: data_offsets {shown(offsets)} are not two positions")
     return Entry(name, dtype, tuple(shape), *offsets)
 
 
@@ -196,17 +199,17 @@ def _fields(name: str, value: Any) -> Sequence[Any]:
     if not isinstance(value, _Object):
         if isinstance(value, list) and len(value) == len(_FIELDS):
             return value
-        raise _Fault(f"tensor {name!r}: {_shown(value)} is no description of a tensor")
+        raise _Fault(f"tensor {shown(name)}: {shown(value)} is no description of a tensor")
     held: dict[str, Any] = {}
     for field, content in value:
         if field not in _FIELDS:
             _check_depth(content, MAX_DEPTH - 2)
         elif field in held:
-            raise _Fault(f"tensor {name!r}: {field} is there twice")
+            raise _Fault(f"tensor {shown(name)}: {field} is there twice")
         else:
             held[field] = content
     if len(held) < len(_FIELDS):
-        raise _Fault(f"tensor {name!r}: {', '.join(field for field in _FIELDS if field not in held)} missing")
+        raise _Fault(f"tensor {shown(name)}: {', '.join(field for field in _FIELDS if field not in held)} missing")
     return [held[field] for field in _FIELDS]
 
 
@@ -228,11 +231,6 @@ def _members(node: list[Any]) -> list[Any]:
     return [value for _, value in node] if isinstance(node, _Object) else node
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
-
-
 def _integer(digits: str) -> int | float:
     # A minus sign and numbers beyond 64 bits make a float of it, as in the library: no size is a float.
     if len(digits) > 20 or digits[0] == "-":
@@ -243,7 +241,7 @@ def _integer(digits: str) -> int | float:
 def _float(digits: str) -> float:
     number = float(digits)
     if number in (float("inf"), float("-inf")):
-        raise _Fault(f"the number {_shown(digits)} is out of range")
+        raise _Fault(f"the number {shown(digits)} is out of range")
     return number
 
 

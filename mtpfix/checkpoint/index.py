@@ -15,13 +15,13 @@ from mtpfix.checkpoint.collect import WeightMap
 from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Index, JsonFile, Problem, RawModule
-from mtpfix.names import natural_key, split_name, tensor_name
+from mtpfix.names import natural_key, shown, split_name, tensor_name
 
 INDEX = "model.safetensors.index.json"
 MISTRAL_INDEX = "consolidated.safetensors.index.json"
 WEIGHT_MAP = "weight_map"
+SUFFIX = ".safetensors"
 
-_SUFFIX = ".safetensors"
 _MISTRAL = "consolidated"
 _MAP_HEAD = b'"weight_map": {\n'
 _WEIGHTS = ("weight", "qweight")
@@ -37,7 +37,7 @@ def shard_names(names: Iterable[str]) -> tuple[str, ...]:
     Hidden files are none (a glob leaves them out). `consolidated*.safetensors` holds Mistral's own copy of the same
     weights: it counts only where nothing else does.
     """
-    shards = [name for name in names if name.endswith(_SUFFIX) and not name.startswith(".")]
+    shards = [name for name in names if name.endswith(SUFFIX) and not name.startswith(".")]
     own = [name for name in shards if not name.startswith(_MISTRAL)]
     return tuple(sorted(own or shards, key=natural_key))
 
@@ -77,7 +77,7 @@ def _inside(shard: str) -> bool:
 
 def _outside(name: str, tensor: str, shard: Any, why: str) -> UnreadableError:
     return UnreadableError(
-        f"{name}: {shard!r}, named for {tensor!r}, {why}",
+        f"{name}: {shown(shard)}, named for {shown(tensor)}, {why}",
         subject=name,
         hint="an index may only name files of its own folder or below it",
     )

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from mtpfix.checkpoint.collect import Collector
-from mtpfix.checkpoint.index import agrees, compare, index_name, read_index, shard_names
+from mtpfix.checkpoint.index import SUFFIX, agrees, compare, index_name, read_index, shard_names
 from mtpfix.checkpoint.jsonfiles import CONFIG, NAMES, parse_json
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Checkpoint, Index, JsonFile, Problem, Source
@@ -105,7 +105,8 @@ def _index(
     weight_map, file, found = read_index(name, raw)
     problems += found
     unread = set(weight_map.values()).difference(shard.name for shard in collector.shards)
-    _collect(collector, files, sorted(shard for shard in unread if files.has(shard)))  # in folders below, say
+    more = sorted(name for name in unread if name.endswith(SUFFIX) and files.has(name))  # in folders below, say
+    _collect(collector, files, more)
     collector.settle(weight_map)
     index = compare(name, weight_map, collector.modules, [shard.name for shard in collector.shards])
     if index != Index(name):
@@ -116,7 +117,7 @@ def _index(
 def _require_config(source: Source, names: Sequence[str]) -> None:
     if CONFIG in names:
         return
-    weights = sum(name.endswith(".safetensors") for name in names)
+    weights = sum(name.endswith(SUFFIX) for name in names)
     beside = f"; {weights} *.safetensors are there" if weights else " and no *.safetensors"
     raise UnreadableError(
         f"{source.id}: no config.json{beside}",

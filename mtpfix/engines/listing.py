@@ -323,13 +323,14 @@ class Patterns:
         needled = [(index, pattern.needle) for index, pattern in self._patterns.items() if pattern.needle]
         self._needles = Within((needle for _, needle in needled)), [index for index, _ in needled]
 
+    def __bool__(self) -> bool:
+        return bool(self._patterns)
+
     def first(self, test: str, texts: Iterable[str], below: int) -> int:
         """The first index below `below` whose pattern meets one of the texts, else `below`.
 
         Raises AtEntry where a broken pattern comes before any that meets.
         """
-        if not self._patterns:
-            return below
         texts = tuple(texts)
         table, indices = self._needles
         likely = {indices[found] for text in texts for found in table.all(text)} if indices else set()

@@ -72,7 +72,9 @@ class _Keys:
         best = self._segments.first(name, len(self._entries))
         ends = self._suffixes.first(name, best)
         # a key is tried as a pattern before its text, so the key with that suffix may still be a broken pattern
-        return picked(self._entries, min(ends, self._patterns.first("match", (name,), min(ends + 1, best))))
+        if self._patterns:
+            best = self._patterns.first("match", (name,), min(ends + 1, best))
+        return picked(self._entries, min(ends, best))
 
 
 def _scheme(query: MatchQuery) -> str:

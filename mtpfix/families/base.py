@@ -149,9 +149,7 @@ def ask(view: View, key: Key, layers: int, release: str, method: str) -> Ask | N
     return Ask(fill(row.asks, bound, layers), row.layer, row.projections, row.why)
 
 
-def view_for(
-    family: Family, engine: str, part: Part, release: str, architectures: tuple[str, ...]
-) -> View | None:
+def view_for(family: Family, engine: str, part: Part, release: str, architectures: tuple[str, ...]) -> View | None:
     """The view of an engine release on a part; None where that release does not know the family."""
     for view in family.views:
         if view.engine != engine or view.part != part or not holds(release, view.span):

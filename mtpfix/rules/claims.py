@@ -60,6 +60,7 @@ class _Home:
         self.world = world
         self.tables = tables
         self._names: dict[tuple[object, ...], frozenset[str]] = {}
+        self._readings: dict[tuple[str, str], set[str]] = {}
         self._broad: dict[tuple[str, str], bool] = {}
         self._lists: dict[tuple[str, str], tuple[Format | None, tuple[str, ...]]] = {}
 
@@ -116,15 +117,24 @@ class _Home:
     def _covers_plain(self, location: Location, entry: str) -> bool:
         """Whether an entry is meant for modules that are stored plain: it covers a whole layer of them, or more of them
         than of quantized ones."""
-        plain: set[str] = set()
         quantized: set[str] = set()
+        plain: set[str] = set()
         for table in self.tables:
             if table.fragment is not None and table.fragment.file == location.file:
+                fmt, _ = self._list_of(table.fragment)
+                plain |= self._named(fmt, entry)
                 for row, answer in table.decided:
                     if answer.cause.entry == entry and answer.decision == "plain":
                         (quantized if row.unit.stored.quantized else plain).add(row.unit.name)
         whole = {layer_of(name) for name in plain} - {layer_of(name) for name in quantized} - {None}
         return bool(whole) or len(plain) >= len(quantized)
+
+    def _named(self, fmt: Format | None, entry: str) -> set[str]:
+        """Plain modules that an entry names in its format's own reading."""
+        if fmt is not None and (fmt.name, entry) not in self._readings:
+            names = (unit.name for unit in self.world.units if unit.stored.plain)
+            self._readings[fmt.name, entry] = {name for name in names if fmt.covers(entry, name)}
+        return self._readings[fmt.name, entry] if fmt else set()
 
     def _unlisted(self, claim: Claim, fragment: Fragment | None) -> str:
         name = claim.mismatch.row.unit.name

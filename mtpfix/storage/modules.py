@@ -14,7 +14,7 @@ from mtpfix.storage.layouts import Shape
 from mtpfix.storage.stacks import StackPart, stack_parts
 
 _EXPERTS = ".experts."
-_NUMBER = re.compile(r"0|[1-9][0-9]*")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
 _QUANTIZER = "_quantizer"
 _STACK_OWNERS = ("experts", "moe")
 
@@ -169,14 +169,11 @@ def _joined(strange: Iterable[RawModule], modules: Mapping[str, RawModule]) -> d
 
 def _owner(name: str) -> str:
     """The module that a path below a parameter or a quantizer belongs to, or ""."""
-    steps = name.split(".")
-    for at, step in enumerate(steps[1:], 1):
-        in_weight = (
-            step == "weight" and steps[at - 1] != "parametrizations" and steps[at + 1 :] in ([], ["quant_state"])
-        )
-        if in_weight or step.endswith(_QUANTIZER):
-            return ".".join(steps[:at])
-    return ""
+    steps = name.removesuffix(".quant_state").split(".")
+    if steps[-1] == "weight" and "parametrizations" not in steps:
+        return ".".join(steps[:-1])
+    at = next((at for at, step in enumerate(steps) if step.endswith(_QUANTIZER)), 0)
+    return ".".join(steps[:at])
 
 
 def _join(owner: str, members: Sequence[RawModule]) -> RawModule:

@@ -10,6 +10,7 @@ import pytest
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.sglang import ENGINE
 from mtpfix.engines.sglang.engine import handed_over
+from mtpfix.engines.sglang.names import renamed
 from mtpfix.engines.sglang.source import source_rule
 from mtpfix.engines.sglang.switches import SWITCHES
 from mtpfix.model import Answer, Layer, Mapper
@@ -389,6 +390,25 @@ def test_refused_methods() -> None:
             "plain",
         ),
         (Asked("modelopt_fp4", modelopt("NVFP4", ignore=None), "a"), "error:ValueError"),
+        # a nested config must state one group size (:1562)
+        (
+            Asked(
+                "modelopt_fp4",
+                {"quantization": {"quant_algo": "NVFP4"}, "config_groups": {"g": {"weights": {"group_size": 16}}}},
+                "a",
+            ),
+            "quantized:nvfp4",
+        ),
+        (Asked("modelopt_fp4", {"quantization": None}, "a"), "error:AttributeError"),
+        (Asked("modelopt_fp4", {}, "a"), "error:ValueError"),
+        (Asked("modelopt_fp4", modelopt("NVFP4", ignore=[]), "model.embed_tokens", "embedding"), "plain"),
+        # gate_up_proj inside a name: both halves to the letter (Q/utils.py:111)
+        (
+            Asked("fp8", fp8("gate_proj.x", "up_proj.x", weight_block_size=None), "gate_up_proj.x"),
+            "plain",
+        ),
+        (Asked("fp8", fp8("gate_proj.x"), "gate_up_proj.x"), "quantized:fp8-block"),
+        (Asked("fp8", fp8("a"), "b.empty", packed=True), "quantized:fp8-block"),
         (Asked("modelopt_fp4", {"quantization": {"quant_algo": "NVFP4"}}, "a"), "error:ValueError"),
         (
             Asked(
@@ -464,6 +484,12 @@ def test_modelopt_and_fp8(asked: Asked, expected: str) -> None:
         (Asked("compressed-tensors", ct(targets=["RowParallelLinear"]), "a.b"), "error:ValueError"),
         (Asked("compressed-tensors", ct(targets=["a.q_proj"]), "a.qkv_proj", packed=True), "error:ValueError"),
         (Asked("compressed-tensors", ct(targets=["re:a"]), "a.qkv_proj", packed=True), "quantized:fp8-channel"),
+        (
+            Asked("compressed-tensors", ct(weights={"num_bits": 8, "type": "float"}), "a"),
+            "quantized:fp8",
+        ),
+        (Asked("compressed-tensors", ct(weights=None), "a"), "error:ValueError"),
+        (Asked("compressed-tensors", ct(targets=None), "a"), "error:TypeError"),
         # the head needs a target of its own name (0.5.19 compressed_tensors.py:992)
         (Asked("compressed-tensors", ct(), "lm_head", "lm_head"), "plain"),
         (
@@ -551,6 +577,28 @@ def test_modelopt_and_fp8(asked: Asked, expected: str) -> None:
         (Asked("quark", quark(exclude=["a.q_proj"]), "a.qkv_proj", packed=True), "error:ValueError"),
         (Asked("quark", quark(layer_quant_config={"*q_proj": {}}), "a.qkv_proj", packed=True), "error:ValueError"),
         (Asked("quark", {"quant_method": "quark"}, "a"), "error:ValueError"),
+        # the KV cache's layers need one config with output_tensors (Q/quark/quark.py:443)
+        (Asked("quark", quark(export={"kv_cache_group": ["k"]}), "a"), "error:ValueError"),
+        (
+            Asked(
+                "quark",
+                quark(export={"kv_cache_group": ["k"]}, layer_quant_config={"k": {"output_tensors": None}}),
+                "a",
+            ),
+            "error:ValueError",
+        ),
+        (
+            Asked(
+                "quark", quark(export={"kv_cache_group": ["k"]}, layer_quant_config={"k": {"output_tensors": {}}}), "a"
+            ),
+            "quantized:quark",
+        ),
+        (
+            Asked(
+                "quark", quark(layer_quant_config={f"{MOE}.{e}.up_proj": {"weight": {}} for e in (0, 1)}), MOE, "moe"
+            ),
+            "quantized:quark",
+        ),
         # bitsandbytes: a component or a leading part; experts always (Q/bitsandbytes.py:156)
         (Asked("bitsandbytes", {"llm_int8_skip_modules": ["fc"]}, "mtp.fc"), "plain"),
         (Asked("bitsandbytes", {"llm_int8_skip_modules": ["model.layers.1"]}, "model.layers.1.x"), "plain"),
@@ -604,6 +652,24 @@ def test_broken_entries_raise_where_the_walk_reaches_them() -> None:
     assert said(answered(Asked("modelopt_fp8", config, "a.b"))) == "plain"
     assert said(answered(Asked("modelopt_fp8", config, "c.d"))) == "error:TypeError"
     assert answered(Asked("modelopt_fp8", config, "c.d")).cause.pointer == "/ignore/1"
+
+
+@pytest.mark.parametrize(
+    ("name", "mapper", "expected"),
+    [
+        # srt/models/utils.py:57: in each kind the longest key that fits, once; substring, then prefix, then suffix
+        ("a.b.b", Mapper(substr=(("b", "c"),)), "a.c.b"),
+        ("ab.x", Mapper(prefix=(("a", "1."), ("ab", "2"))), "2.x"),
+        ("a.x", Mapper(suffix=(("x", "y"), (".x", ".z"))), "a.z"),
+        ("a.x", Mapper(substr=(("a", "b"),), prefix=(("b", "c"),), suffix=(("x", "y"),)), "c.y"),
+        ("a.x", Mapper(substr=(("a", None),)), None),
+        ("a.x", Mapper(prefix=(("a", None),)), None),
+        ("a.x", Mapper(suffix=(("x", None),)), None),
+        ("a.x", Mapper(), "a.x"),
+    ],
+)
+def test_mappers(name: str, mapper: Mapper, expected: str | None) -> None:
+    assert renamed(name, mapper) == expected
 
 
 def test_a_text_is_walked_letter_by_letter() -> None:

@@ -39,11 +39,12 @@ def test_in_step(tmp_path: Path) -> None:
 
 def test_missing_shards_and_ghosts(tmp_path: Path) -> None:
     more = {"mtp.x.weight": "mtp-10.safetensors", "mtp.y.weight": "mtp-9.safetensors", "m.a.scale": FIRST}
+    more["mtp.z.weight"] = "config.json"
     index = read(tmp_path, MAP | more)
     assert index == Index(
         INDEX,
-        missing_shards=("mtp-9.safetensors", "mtp-10.safetensors"),
-        ghosts=("m.a.scale", "mtp.x.weight", "mtp.y.weight"),
+        missing_shards=("config.json", "mtp-9.safetensors", "mtp-10.safetensors"),
+        ghosts=("m.a.scale", "mtp.x.weight", "mtp.y.weight", "mtp.z.weight"),
     )
     assert json.loads(read_local(tmp_path).files[INDEX].raw) == read_local(tmp_path).files[INDEX].value
 

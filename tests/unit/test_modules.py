@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.forge_large import forge
 from shards import Spec
 
 from mtpfix.checkpoint.collect import Collector
@@ -59,6 +60,7 @@ def modules(*shards: Mapping[str, Spec]) -> dict[str, StoredModule]:
         ("x.experts.12", ("x.experts", 12, "")),
         ("x.experts.1.experts.2.w", ("x.experts", 1, "experts.2.w")),
         ("x.experts.01.w", None),
+        (f"x.experts.{'1' * 5000}.w", None),
         ("x.experts.gate_up_proj", None),
         ("x.shared_experts.0.w", None),
         ("experts.0.w", None),
@@ -81,6 +83,11 @@ def test_natural_order() -> None:
     assert list(modules({f"{name}.weight" if name else "top": BF16 for name in names})) == [
         *("", "a", "a.9", "a.9.z", "a.10", "b")
     ]
+
+
+def test_numbers_without_end() -> None:
+    ones = "1" * 5000
+    assert len(modules({f"a.{ones}.weight": BF16, f"{E}.{ones}.w1.weight": BF16, f"{E}.2.w1.weight": BF16})) == 3
 
 
 # --- experts ----------------------------------------------------------------------------------------------------------
@@ -223,11 +230,11 @@ def test_leaked_quantizers_belong_to_the_module() -> None:
 # --- the corpus -------------------------------------------------------------------------------------------------------
 
 
-def declared(forge: Any, case: Mapping[str, Any]) -> Iterable[tuple[str, str, tuple[int, ...]]]:
+def declared(corpus: Any, case: Mapping[str, Any]) -> Iterable[tuple[str, str, tuple[int, ...]]]:
     """Module, scheme and shape of each whole row of a case."""
     for row in case["tensors"]:
         if "scheme" in row and "without" not in row:
-            for name in forge.expand(row["module"]):
+            for name in corpus.expand(row["module"]):
                 yield name, row["scheme"], tuple(row["shape"])
 
 
@@ -245,19 +252,31 @@ def by_name(found: Iterable[StoredModule]) -> dict[str, StoredModule]:
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(SHARED / "corpus"))
-    forge = __import__("forge")
+    corpus = __import__("forge")
     case = json.loads(path.read_text("utf-8"))
-    read = read_local(forge.forge(case, tmp_path / "m"))
+    read = read_local(corpus.forge(case, tmp_path / "m"))
     found = by_name(stored_modules(read))
     wrong = {
         name: (scheme, shape, found.get(name))
-        for name, scheme, shape in declared(forge, case)
+        for name, scheme, shape in declared(corpus, case)
         if name not in found or (found[name].scheme.name, found[name].shape) != (scheme, shape)
     }
     assert not wrong
-    tensors, _ = forge.tensors_of(case)
+    tensors, _ = corpus.tensors_of(case)
     assert read.tensor_count == len(tensors)
     assert {tensor.name for module in read.modules.values() for tensor in tensors_of(module)} == set(tensors)
+
+
+def test_the_checkpoint_of_the_benchmark(tmp_path: Path) -> None:
+    count = forge(tmp_path, 7, layers=5, experts=12)
+    read = read_local(tmp_path)
+    assert (read.tensor_count, len(read.shards), read.index) == (count, 7, Index("model.safetensors.index.json"))
+    assert any(module.shards for module in read.modules.values())
+    found = {module.name: module for module in stored_modules(read)}
+    assert found["model.layers.3.mlp.experts.0.up_proj"].experts == tuple(range(12))
+    assert found["model.layers.4.mlp.experts.0.down_proj"].scheme.name == "nvfp4"
+    assert found["model.layers.61.eh_proj"].scheme.name == "bf16"
+    assert {module.scheme.name for module in found.values()} == {"bf16", "nvfp4", "other"}
 
 
 @pytest.mark.skipif(not REAL, reason="the exported checkpoints are not at hand")

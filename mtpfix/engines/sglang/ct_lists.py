@@ -43,7 +43,9 @@ class Names:
 
     def first(self, name: str) -> Entry | None:
         """The first entry that meets the name. Raises AtEntry where an invalid pattern is reached first."""
-        best = self._patterns.first("match", (name,), self._first_plain(name))
+        best = self._first_plain(name)
+        if self._patterns:
+            best = self._patterns.first("match", (name,), best)
         return picked(self._entries, best)
 
     def _first_plain(self, name: str) -> int:

@@ -105,7 +105,7 @@ def built_scheme(group: Group, experts: bool, release: str) -> str:
     Raises what the release raises where it has none: ImportError, AttributeError or NotImplementedError.
     """
     scheme = scheme_of(group)
-    if scheme == "ct-mxfp4" and experts and not on("ct-mxfp4-experts", release):
+    if scheme == "ct-mxfp4" and _is_taken_for_int4(group, experts, release):
         return "ct-w4a16"
     problem = _complaint(scheme, group, experts, release)
     if not problem:
@@ -116,6 +116,13 @@ def built_scheme(group: Group, experts: bool, release: str) -> str:
     if (weight_only and group.format in _ACTIVATION_FORMATS) or (experts and not group.activations):
         raise AttributeError(problem)
     raise NotImplementedError(problem)
+
+
+def _is_taken_for_int4(group: Group, experts: bool, release: str) -> bool:
+    """Before the type of 4-bit groups was looked at, MXFP4 passed for integers wherever the format allowed it."""
+    if experts:
+        return not on("ct-mxfp4-experts", release)
+    return group.format == _PACKED and not on("ct-nvfp4a16", release)
 
 
 def _takes_sign(group: Group, release: str) -> bool:

@@ -75,12 +75,14 @@ class Exclusions:
         for name in names:
             best = min(best, self._literal.get(name, best))
             best = self._ending.first(name, self._starting.first(name, best))
-        for part in parts:
-            best = min(best, self._single.get(part, best))
+        if self._single:
+            best = min(best, *(self._single.get(part, best) for part in parts))
         if self._part_starting or self._part_ending:
             for part in parts:
                 best = self._part_ending.first(part, self._part_starting.first(part, best))
         for tail, index in self._tails.items():
             if tail in parts[-1]:
                 best = min(best, index)
-        return picked(self._entries, self._patterns.first("fullmatch", (*names, *parts), best))
+        if self._patterns:
+            best = self._patterns.first("fullmatch", (*names, *parts), best)
+        return picked(self._entries, best)

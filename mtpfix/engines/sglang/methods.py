@@ -91,7 +91,7 @@ def _of_algo(part: Mapping[str, Any], release: str, model_type: str) -> str:
     if not isinstance(algo, str):
         return ""
     if algo == "MIXED_PRECISION":
-        return "modelopt_mixed" if _has_mixed_class(part, release, model_type) else "w4afp8"
+        return _of_mixed(part, release, model_type)
     if "FP4" in algo:
         return "modelopt_fp4"
     if not on("detect-mxfp8", release):
@@ -99,9 +99,21 @@ def _of_algo(part: Mapping[str, Any], release: str, model_type: str) -> str:
     return {"FP8": "modelopt_fp8", "MXFP8": "mxfp8"}.get(algo, "")
 
 
-def _has_mixed_class(part: Mapping[str, Any], release: str, model_type: str) -> bool:
-    if not on("detect-mixed-by-layers", release):
-        return on("mixed", release) and model_type.startswith("nemotron_h")
+def _of_mixed(part: Mapping[str, Any], release: str, model_type: str) -> str:
+    """`modelopt_mixed` where the release has the class for this model, `w4afp8` for what that class is made for.
+
+    Older releases take every other MIXED checkpoint for w4afp8 too, whose parameters FP4 layers never fit: they do not
+    know the format, and no method is named.
+    """
+    fp4 = _has_fp4_layers(part)
+    if on("detect-mixed-by-layers", release):
+        return "modelopt_mixed" if fp4 else "w4afp8"
+    if on("mixed", release) and model_type.startswith("nemotron_h"):
+        return "modelopt_mixed"
+    return "" if fp4 else "w4afp8"
+
+
+def _has_fp4_layers(part: Mapping[str, Any]) -> bool:
     layers = part.get("quantized_layers") or {}
     values = [value for value in layers.values() if isinstance(value, Mapping)] if isinstance(layers, Mapping) else []
     return any(str(value.get("quant_algo", "")).upper() in _FP4_ALGOS for value in values)

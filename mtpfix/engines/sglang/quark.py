@@ -65,7 +65,9 @@ class _Excluded:
         return agreed(name, [self._met(name.replace(leaf, shard)) for shard in self._packed[leaf]])
 
     def _met(self, name: str) -> Entry | None:
-        best = self._patterns.first("match", (name,), self._exact.get(name, len(self._entries)))
+        best = self._exact.get(name, len(self._entries))
+        if self._patterns:
+            best = self._patterns.first("match", (name,), best)
         return picked(self._entries, best)
 
     def _below(self, name: str) -> Entry | None:

@@ -2,6 +2,7 @@
 
 Read at vllm-0.33.0 vllm/transformers_utils/model_arch_config_convertor.py:241 (names), vllm/config/model.py:1383
 (the order in which methods may claim a config) and the `override_quantization_method` of each method's file.
+`convertor` in a source is vllm/transformers_utils/model_arch_config_convertor.py.
 """
 
 from __future__ import annotations
@@ -61,7 +62,12 @@ NESTED = (
     Nested("FP8_PB_WO", "modelopt", "0.14.0", "0.14.0 convertor:138"),
     Nested("MIXED_PRECISION", "modelopt_mixed", "0.33.0", "0.33.0 convertor:241"),
 )
-_FOLDED_SINCE, _LEGACY_SINCE = "0.14.0", "0.26.0"
+_FOLDED_SINCE = "0.14.0"
+"""0.14.0 convertor:138: the algorithm in capitals."""
+_FAMILY_SINCE = "0.22.0"
+"""0.22.0 Q/modelopt.py:240."""
+_LEGACY_SINCE = "0.26.0"
+"""0.26.0 convertor:209: a file of ModelOpt without its name."""
 _V4 = ("deepseek_v4",)
 _V41 = (*_V4, "deepseek_v4_text", "deepseek_v41", "deepseek_v41_text")
 
@@ -112,8 +118,8 @@ def _unknown_algo(algo: str, release: str) -> Method:
 
 
 def _claimed(config: Mapping[str, Any], written: str, release: str) -> str:
-    """The ModelOpt method that claims a config of `quant_method` modelopt."""
-    family = written.startswith("modelopt") if at_least(release, "0.17.0") else written == "modelopt"
+    """The ModelOpt method that claims a config of `quant_method` modelopt (from 0.22.0: modelopt_...)."""
+    family = written.startswith("modelopt") if at_least(release, _FAMILY_SINCE) else written == "modelopt"
     if not family:
         return ""
     nested = "quantization" in config
