@@ -27,7 +27,7 @@ from mtpfix.model import (
     Status,
     VerdictKind,
 )
-from mtpfix.plan import build, changed_files, editable, in_config, relevant, solutions, usable
+from mtpfix.planning import build, changed_files, editable, in_config, relevant, solutions, usable
 from mtpfix.rules import RULES
 from mtpfix.rules.base import Claim, Context, key_of
 from mtpfix.rules.claims import claims
@@ -106,7 +106,7 @@ def analyse(
     shown = [ENGINES[name] for name in (wanted if engines else ENGINES)]
     found = _shown_judges(judges(world, shown), wanted if engines else None)
     study = _Study(world, found, wanted)
-    return study.report(fmt, scope)
+    return study.report(fmt, scope, unsafe)
 
 
 def _format_name(world: World) -> str:
@@ -192,10 +192,12 @@ class _Study:
         order = {"error": 0, "warning": 1, "note": 2}
         return tuple(sorted(out, key=lambda finding: (order[finding.severity], finding.part != "draft", finding.rule)))
 
-    def plan(self) -> Plan:
-        return build(self.world, self.solutions, self.before, self.after, ())
+    def plan(self, found: Sequence[Finding], unsafe: bool) -> Plan:
+        """The plan; where no finding is fixed safely, the lists stay as they are."""
+        useful = any(finding.severity == "error" and finding.fix == "safe" for finding in found)
+        return build(self.world, self.solutions if useful else (), self.before, self.after, unsafe=unsafe)
 
-    def report(self, fmt: str, scope: Scope) -> Report:
+    def report(self, fmt: str, scope: Scope, unsafe: bool) -> Report:
         world, checkpoint = self.world, self.world.checkpoint
         found = self.findings(scope)
         return Report(
@@ -210,7 +212,7 @@ class _Study:
             status=status_of(found),
             engines=self.rows(self.before, self.wrong),
             findings=found,
-            plan=self.plan(),
+            plan=self.plan(found, unsafe),
             notes=_notes(world),
         )
 

@@ -26,7 +26,7 @@ def check(context: Context) -> Iterator[Finding]:
     yield Finding(
         rule="MTP006",
         severity="error",
-        fix="none",
+        fix="unsafe",
         message=f"the config declares {world.declared} draft layer(s) ({names}), and no tensor of a draft is stored",
         hint="restore the draft's tensors from the base checkpoint, or set the count to 0 to give the draft up",
         locations=tuple(Location("config.json", pointer) for pointer in world.count_pointers),
@@ -38,7 +38,7 @@ RULE = Rule(
     "draft-missing",
     "F",
     "error",
-    "none",
+    "unsafe",
     "the config declares a draft that is not stored",
     EXPLANATION,
     check,

@@ -32,7 +32,7 @@ def check(context: Context) -> Iterator[Finding]:
             rule="MTP007",
             severity="error",
             fix="none",
-            message=f"{plural(len(bad), 'module')} of the {part} stored in a form that no metadata can mend. {_why(bad[0])}",
+            message=f"{plural(len(bad), 'module')} of the {part} stored as no metadata can mend it. {_why(bad[0])}",
             hint="export again with these modules in full precision, or restore them from the base checkpoint",
             part=part,
             engines=spans(judges),

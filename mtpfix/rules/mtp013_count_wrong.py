@@ -25,11 +25,13 @@ def check(context: Context) -> Iterator[Finding]:
     yield Finding(
         rule="MTP013",
         severity="error" if world.declared > stored else "warning",
-        fix="none",
+        fix="unsafe",
         message=f"the config declares {world.declared} draft layer(s), the headers hold {stored}",
         hint=f"set the count to {stored}, or restore the missing layers from the base checkpoint",
         locations=tuple(Location("config.json", pointer) for pointer in world.count_pointers),
     )
 
 
-RULE = Rule("MTP013", "count-wrong", "M", "error", "none", "a count contradicts the stored tensors", EXPLANATION, check)
+RULE = Rule(
+    "MTP013", "count-wrong", "M", "error", "unsafe", "a count contradicts the stored tensors", EXPLANATION, check
+)

@@ -26,7 +26,7 @@ def check(context: Context) -> Iterator[Finding]:
                 "MTP015",
                 mine,
                 f"no safe entry covers {plural(count, 'module')} of the {part} in {engine}: it asks for "
-                f"{asked.runtime if asked else ''}, which is also the name of a module stored quantized, or reads no list. "
+                f"{asked.runtime if asked else ''}, also the name of a module stored quantized, or it reads no list. "
                 f"{evidence(mine[0])}: {mine[0].mismatch.why}.",
                 hint="serve with an engine that the matrix shows as loading, or without this draft",
                 severity="warning" if context.loads_somewhere(part) else "error",

@@ -198,7 +198,8 @@ class TestHandCases:
 
     @pytest.mark.parametrize(("where", "release", "module", "layer", "runtime"), _questions())
     def test_question(self, where: list[str], release: str, module: str, layer: str, runtime: str) -> None:
-        found = asks(*where, release, module)
+        family, engine, part = where
+        found = asks(family, engine, part, release, module)
         assert found is not None
         assert (found.layer, found.runtime) == (layer, runtime)
 

@@ -160,6 +160,43 @@ def test_deepseek_v4() -> None:
     assert view_for(load("deepseek_v4"), "vllm", "target", "0.19.1", ()) is None
 
 
+def verdict(view: View, module: str, method: str, scheme: str, release: str, decided: str = "quantized") -> str:
+    """The verdict of the first fault that fits a module; `scheme` "plain" or "missing" for the unquantized."""
+    stored = scheme if scheme in ("plain", "missing") else "quantized"
+    for fault in view.faults:
+        if (
+            holds(release, fault.span)
+            and fault.modules.find(key_of(module), 4) is not None
+            and (not fault.methods or method in fault.methods)
+            and fault.decided in ("", decided)
+            and fault.stored in ("", stored)
+            and (not fault.schemes or scheme in fault.schemes)
+            and not fault.when
+        ):
+            return fault.verdict
+    return ""
+
+
+def test_what_loaders_do() -> None:
+    """Loads of vllm-0.33.0 and sglang-0.5.23 with siblings of the corpus; releases from the wheels' loaders."""
+    glm4, deepseek = view_of("glm4_moe", "vllm", "draft"), view_of("deepseek_v3", "vllm", "draft")
+    layer = "model.layers.4"
+    assert verdict(glm4, f"{layer}.eh_proj", "fp8", "missing", "0.33.0") == ""
+    assert verdict(deepseek, f"{layer}.eh_proj", "fp8", "missing", "0.16.0") == ""
+    assert verdict(deepseek, f"{layer}.eh_proj", "fp8", "missing", "0.17.0") == "fails"
+    assert verdict(glm4, f"{layer}.mlp.experts.0.up_proj", "gptq", "gptq4", "0.29.0") == ""
+    assert verdict(glm4, f"{layer}.mlp.experts.0.up_proj", "gptq", "gptq4", "0.30.0") == "fails"
+    sglang = view_of("deepseek_v3", "sglang", "draft")
+    assert verdict(sglang, f"{layer}.self_attn.q_a_proj", "gptq", "gptq4", "0.5.23") == "fails"
+    assert verdict(sglang, f"{layer}.self_attn.o_proj", "fp8", "fp8-block-ct", "0.5.22") == ""
+    assert verdict(sglang, f"{layer}.self_attn.o_proj", "fp8", "fp8-block-ct", "0.5.23") == "loads"
+    assert verdict(sglang, f"{layer}.mlp.experts.0.up_proj", "fp8", "fp8-block-ct", "0.5.23") == "fails"
+    assert verdict(sglang, f"{layer}.self_attn.q_b_proj", "fp8", "plain", "0.5.9") == "fails"
+    native = view_of("deepseek_v4", "sglang", "draft")
+    assert verdict(native, "mtp.0.attn.wo_a", "fp8", "plain", "0.5.23") == "fails"
+    assert verdict(native, "mtp.0.attn.wo_a", "fp8", "plain", "0.5.23", decided="plain") == "fails"
+
+
 @pytest.mark.parametrize(
     ("when", "quant", "config", "expected"),
     [

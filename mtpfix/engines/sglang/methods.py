@@ -58,7 +58,8 @@ def detect(config: Mapping[str, Any], release: str, model_type: str = "") -> Met
     declared = config.get("quant_method")
     if declared is None or declared == "modelopt":
         name = _of_algo(part, release, model_type)
-        return Method(name) if name else _without_algo(declared, part.get("quant_algo"), nested=part is not config)
+        known = name or part.get("quant_algo") == "MIXED_PRECISION"
+        return Method(name) if known else _without_algo(declared, part.get("quant_algo"), nested=part is not config)
     if not isinstance(declared, str):
         return Method("", f"quant_method is no text: {declared!r}")
     name = declared.lower()

@@ -9,11 +9,11 @@ from typing import Any
 
 from mtpfix.decisions import Judge, Table, World, judges
 from mtpfix.engines.base import Engine
-from mtpfix.engines.sources import SIDECAR, Fragment, config_fragments, sidecar_fragment
+from mtpfix.engines.sources import CONFIG, SIDECAR, Fragment, config_fragments, sidecar_fragment
 from mtpfix.formats import format_of
 from mtpfix.formats.base import ExclusionList
 from mtpfix.model import Certificate, Edit, JsonFile, Plan
-from mtpfix.patch import pointer, tokens
+from mtpfix.patch import apply_value, ops, pointer, tokens
 from mtpfix.rules.entries import malformed
 from mtpfix.solve import Bench, Solution, Solver, rewritten
 from mtpfix.splice import splice
@@ -147,23 +147,36 @@ def _new_list(item: Solution, place: str, entries: list[str]) -> Edit:
     return Edit(item.fragment.file, "replace" if key in inner else "add", place, value)
 
 
+def count_edits(world: World) -> tuple[Edit, ...]:
+    """The edits that set the draft counts to what is stored; none where they agree.
+
+    They change what engines build, so that they are no safe fixes.
+    """
+    if world.declared is None or world.checkpoint_lists_missing_draft:
+        return ()
+    if world.declared == world.stored_layers or not (world.stored_layers or world.draft_is_absent):
+        return ()
+    return tuple(Edit(CONFIG, "replace", place, world.stored_layers) for place in world.count_pointers)
+
+
 def build(
-    world: World, found: Sequence[Solution], before: Sequence[Table], after: Sequence[Table], held_back: tuple[str, ...]
+    world: World, found: Sequence[Solution], before: Sequence[Table], after: Sequence[Table], *, unsafe: bool = False
 ) -> Plan:
     """The plan of some solutions: edits, exact bytes, certificate. An empty plan where nothing changes."""
-    operations = edits(found)
+    counts = count_edits(world)
+    operations = (*edits(found), *(counts if unsafe else ()))
     names = list(dict.fromkeys(edit.file for edit in operations))
     old = {name: world.files[name].raw for name in names}
     new = {name: splice(old[name], [edit for edit in operations if edit.file == name]) for name in names}
-    _verify(world, found, new)
+    _verify(world, operations, new)
+    held_back = () if unsafe else tuple(f"set {edit.pointer} to {edit.value}, as many as are stored" for edit in counts)
     return Plan(operations, old, new, certificate(world, found, before, after), held_back)
 
 
-def _verify(world: World, found: Sequence[Solution], new: Mapping[str, bytes]) -> None:
-    """The bytes must say what was judged; anything else is a fault of mtpfix and must not be written."""
-    wanted = changed_files(world, found)
-    for name, raw in new.items():
-        if json.loads(raw.decode("utf-8-sig")) != wanted[name].value:
+def _verify(world: World, operations: Sequence[Edit], new: Mapping[str, bytes]) -> None:
+    """The bytes must say what the patch says; anything else is a fault of mtpfix and must not be written."""
+    for name, patch in ops(operations).items():
+        if json.loads(new[name].decode("utf-8-sig")) != apply_value(world.files[name].value, patch):
             raise AssertionError(f"{name}: the edited text does not say what was planned")
 
 
