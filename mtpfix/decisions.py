@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from mtpfix import releases
 from mtpfix.engines.base import Engine, Matcher, MatchQuery, Method
-from mtpfix.engines.sources import CONFIG, Fragment, fragment_for
+from mtpfix.engines.sources import CONFIG, Fragment, fragment_for, refusal
 from mtpfix.families import identify
 from mtpfix.families.base import (
     LIST_LAYERS,
@@ -346,7 +346,11 @@ def _family_points(world: World, engine: str) -> tuple[str, ...]:
 
 def _method(world: World, engine: Engine, release: str, fragment: Fragment | None) -> Method:
     chosen = fragment or fragment_for(engine.name, release, world.files)
-    return engine.method(chosen.value, release, model_type=world.model_type) if chosen else UNQUANTIZED
+    if chosen is None:
+        return UNQUANTIZED
+    found = engine.method(chosen.value, release, model_type=world.model_type)
+    refused = refusal(engine.name, release, found.name, world.files) if fragment is None else ""
+    return Method(found.name, refused) if refused and not found.error else found
 
 
 def _judge(world: World, engine: Engine, profile: Profile, part: Part, method: Method, cache: _RowCache) -> Judge:

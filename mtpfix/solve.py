@@ -324,7 +324,7 @@ class Solver:
         """
         for at in sorted(range(len(self.judges)), key=lambda at: not self.judges[at].profile.latest):
             state = self._try(removed, self._entries(added))
-            if self._short(at, state):
+            if self._short(at, state) and not self._collides(at, state):
                 trial, after = self._aliased(removed, added, at, state)
                 added = trial if not self._short(at, after) else added
         return added
@@ -334,6 +334,22 @@ class Solver:
         judge = self.judges[at]
         rows = zip(judge.rows, state[at], strict=True)
         return any(answer.decision == "quantized" and self._missing(judge, row, answer) for row, answer in rows)
+
+    def _collides(self, at: int, state: Verdicts) -> bool:
+        """Whether a module that is missing shares its runtime name with one that is stored otherwise: nothing helps."""
+        judge = self.judges[at]
+        taken = {
+            row.ask.runtime
+            for other in self.judges
+            if other.profile == judge.profile
+            for row in other.rows
+            if row.ask is not None and not row.unit.stored.plain
+        }
+        rows = zip(judge.rows, state[at], strict=True)
+        return any(
+            row.ask is not None and row.ask.runtime in taken and self._missing(judge, row, answer)
+            for row, answer in rows
+        )
 
     def _aliased(
         self, removed: tuple[int, ...], added: tuple[Added, ...], at: int, state: Verdicts

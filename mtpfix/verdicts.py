@@ -193,7 +193,7 @@ def _between_schemes(judge: Judge, row: Row, answer: Answer) -> Mismatch | None:
     scheme = row.unit.stored.scheme
     if scheme.missing:
         why = f"scales that the engine needs are not stored: {', '.join(scheme.missing)}"
-        return Mismatch(judge, row, answer, "scales", "fails", why)
+        return Mismatch(judge, row, answer, "scales", "degrades", why)
     if scheme.name == answer.scheme or not answer.scheme:
         return None
     found = outcome(judge.engine.name, answer.scheme, scheme.name)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mtpfix.engines.regexes import Regex, TooCostly, compiled
 from mtpfix.model import Answer, Cause, Layer
+from mtpfix.regexes import Regex, TooCostly, compiled
 
 _GRAM = 12
 RAISED = (

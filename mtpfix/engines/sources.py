@@ -50,20 +50,25 @@ def sidecar_fragment(files: Mapping[str, JsonFile]) -> Fragment | None:
     return Fragment(SIDECAR, "", found.value) if found and isinstance(found.value, Mapping) else None
 
 
+def _has_layers(value: Mapping[str, Any]) -> bool:
+    return "quantized_layers" in value
+
+
+def _has_layers_and_cache(value: Mapping[str, Any]) -> bool:
+    return _has_layers(value) and ("kv_cache_quant_algo" in value or "kv_cache_scheme" in value)
+
+
 def _vllm(files: Mapping[str, JsonFile], release: str) -> Fragment | None:
     inside, beside = config_fragments(files), sidecar_fragment(files)
     top = [fragment for fragment in inside if fragment.pointer == "/quantization_config"]
     order = [*top, *([beside] if beside else []), *inside]
-    return _mixed_from_sidecar(order, beside, lambda value: "quantized_layers" in value, release, "0.17.0")
+    return _mixed_from_sidecar(order, beside, _has_layers, release, "0.17.0")
 
 
 def _sglang(files: Mapping[str, JsonFile], release: str) -> Fragment | None:
     inside, beside = config_fragments(files), sidecar_fragment(files)
 
-    def complete(value: Mapping[str, Any]) -> bool:
-        return "quantized_layers" in value and ("kv_cache_quant_algo" in value or "kv_cache_scheme" in value)
-
-    return _mixed_from_sidecar([*inside, *([beside] if beside else [])], beside, complete, release, "0.5.15")
+    return _mixed_from_sidecar([*inside, *([beside] if beside else [])], beside, _has_layers_and_cache, release, "0.5.15")
 
 
 def _mixed_from_sidecar(
@@ -99,6 +104,18 @@ _CHOICE: Mapping[str, Callable[[Mapping[str, JsonFile], str], Fragment | None]] 
     "tensorrt-llm": _tensorrt_llm,
     "transformers": _transformers,
 }
+
+
+def refusal(engine: str, release: str, method: str, files: Mapping[str, JsonFile]) -> str:
+    """The engine's words where it looks for a sidecar that is not there; "" where it reads what it needs."""
+    chosen = fragment_for(engine, release, files)
+    if method != "modelopt_mixed" or chosen is None or SIDECAR in files:
+        return ""
+    complete = {"vllm": _has_layers, "sglang": _has_layers_and_cache}.get(engine)
+    since = {"vllm": "0.17.0", "sglang": "0.5.15"}.get(engine, "")
+    if complete is None or not at_least(release, since) or complete(chosen.value):
+        return ""
+    return "ValueError: Cannot find the config file for modelopt_mixed"
 
 
 def fragment_for(engine: str, release: str, files: Mapping[str, JsonFile]) -> Fragment | None:

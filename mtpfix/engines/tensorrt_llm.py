@@ -33,10 +33,10 @@ from mtpfix.engines.listing import (
     texts,
     unique,
 )
-from mtpfix.engines.regexes import Regex
 from mtpfix.engines.releases import at_least, modelled
 from mtpfix.engines.trtllm_qwen import exclusion_names, layer_names
 from mtpfix.model import Answer, Cause, Layer
+from mtpfix.regexes import Regex
 
 _REGEX = "re:"
 _NAMES = {

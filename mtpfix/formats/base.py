@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from mtpfix.engines.regexes import TooCostly, compiled
+from mtpfix.regexes import TooCostly, compiled
 
 Reach = Literal["below", "experts", "leaf"]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtpfix.engines.regexes import TooCostly, compiled
+from mtpfix.regexes import TooCostly, compiled
 
 PIECES = st.sampled_from(
     [

@@ -61,6 +61,18 @@ def ct(*ignore: str, targets: tuple[str, ...] = ("Linear",), **group: Any) -> di
     return {"config_groups": groups, "format": "nvfp4-pack-quantized", "ignore": list(ignore)}
 
 
+def group(weights: Any, inputs: Any = None, **more: Any) -> dict[str, Any]:
+    return {"targets": ["Linear"], "weights": weights, "input_activations": inputs, **more}
+
+
+MX4 = group({"num_bits": 4, "type": "float", "group_size": 32}, format="mxfp4-pack-quantized")
+MX8 = group({"type": "float", "group_size": 32, "scale_dtype": "torch.uint8"}, format="mxfp8-quantized")
+
+
+def previous(release: str) -> str:
+    return ENGINE.releases[ENGINE.releases.index(release) - 1]
+
+
 def gptq(**more: Any) -> dict[str, Any]:
     return {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "desc_act": False, **more}
 
@@ -73,6 +85,9 @@ def awq(*entries: str, **more: Any) -> dict[str, Any]:
 
 def inc(extra: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"bits": 4, "group_size": 128, "sym": True, "extra_config": extra, **more}
+
+
+MX_FP = inc({}, bits=8, data_type="mx_fp", group_size=32, packing_format="auto_round:llm_compressor")
 
 
 def quark(*exclude: str, **more: Any) -> dict[str, Any]:
@@ -338,6 +353,9 @@ class TestDeepseekV4:
 
     def test_expert_dtype_of_config_json(self) -> None:
         options = {"expert_dtype": "fp8"}
+        # 0.20.1 vllm/model_executor/models/deepseek_v4.py:120
+        assert verdict("deepseek_v4_fp8", fp8(), self.NAME, "0.20.0", "moe", options=options) == "dsv4-fp4"
+        assert verdict("deepseek_v4_fp8", fp8(), self.NAME, "0.20.1", "moe", options=options) == "dsv4-fp8"
         assert verdict("deepseek_v4_fp8", fp8(), self.NAME, layer="moe", options=options) == "dsv4-fp8"
         assert verdict("deepseek_v4_fp8", fp8(), self.NAME, layer="moe", options={"expert_dtype": "x"}) == "ValueError"
 
@@ -489,6 +507,51 @@ class TestCompressedTensors:
         config = {"config_groups": {"g": group}, "format": format_}
         assert verdict("compressed-tensors", config, "mtp.fc") == expected
 
+    @pytest.mark.parametrize(
+        ("group", "layer", "release", "before", "after"),
+        [
+            # C/compressed_tensors.py: 0.14.0 :559, 0.20.0 :614, 0.23.0 :692, 0.25.0 :685, 0.26.0 :722, 0.30.0 :301
+            (MX4, "linear", "0.14.0", "NotImplementedError", "ct-mxfp4"),
+            (MX4, "moe", "0.15.0", "ValueError", "ct-mxfp4"),
+            (MX8, "linear", "0.20.0", "NotImplementedError", "mxfp8"),
+            (group(WEIGHTS, {"type": "float"}), "linear", "0.23.0", "NotImplementedError", "ValueError"),
+            (group({"num_bits": 3, "group_size": -1}), "linear", "0.25.0", "NotImplementedError", "ct-w3a16"),
+            (
+                group({"num_bits": 4, "group_size": -1}, {"strategy": "token", "dynamic": True}),
+                *("linear", "0.26.0", "NotImplementedError", "ct-w4a8"),
+            ),
+            (
+                group({"num_bits": 4, "group_size": 128, "actorder": "group"}),
+                *("linear", "0.30.0", "ct-w4a16", "ValueError"),
+            ),
+            # 0.13.0 C/compressed_tensors_moe.py:123
+            (group({"num_bits": 4, "group_size": 128}, format="dense"), "moe", "0.13.0", "ct-w4a16", "ValueError"),
+            # 0.15.0 C/compressed_tensors.py:211
+            ({"targets": ["LlamaAttention"], "weights": None}, "linear", "0.15.0", "ValidationError", "plain"),
+        ],
+    )
+    def test_schemes_by_release(
+        self, group: dict[str, Any], layer: Layer, release: str, before: str, after: str
+    ) -> None:
+        config = {"config_groups": {"g": group}, "format": "pack-quantized"}
+        name = EXPERTS if layer == "moe" else "mtp.fc"
+        assert verdict("compressed-tensors", config, name, previous(release), layer) == before
+        assert verdict("compressed-tensors", config, name, release, layer) == after
+
+    @pytest.mark.parametrize(
+        ("release", "expected"),
+        [("0.14.1", "plain"), ("0.15.0", "KeyError"), ("0.16.0", "KeyError"), ("0.17.0", "plain")],
+    )
+    def test_no_groups(self, release: str, expected: str) -> None:
+        # 0.15.0 C/compressed_tensors.py:211, 0.17.0 :205
+        assert verdict("compressed-tensors", {"ignore": []}, "mtp.fc", release) == expected
+
+    @pytest.mark.parametrize(("release", "expected"), [("0.21.0", "ct-nvfp4"), ("0.22.0", "DeprecationWarning")])
+    def test_sparsity(self, release: str, expected: str) -> None:
+        # 0.22.0 C/compressed_tensors.py:242
+        config = {**ct(), "sparsity_config": {"targets": ["Linear"]}}
+        assert verdict("compressed-tensors", config, "mtp.fc", release) == expected
+
 
 class TestGptq:
     def test_dynamic_rules_in_order(self) -> None:
@@ -499,6 +562,12 @@ class TestGptq:
         answer = ask("gptq", config, EXPERTS, layer="moe", mappers=(VL,))
         assert (answer.decision, answer.cause.pointer) == ("plain", "/dynamic/-:.*mtp.*")
         assert verdict("gptq", gptq(dynamic={"-:fc": {}}), "mtp.fc") == "gptq4"
+
+    @pytest.mark.parametrize(("release", "expected"), [("0.26.0", "TypeError"), ("0.27.0", "gptq4")])
+    def test_lists_among_texts(self, release: str, expected: str) -> None:
+        # 0.27.0 Q/utils/gptq_utils.py:86
+        config = gptq(modules_in_block_to_quantize=["mlp", ["self_attn"]])
+        assert verdict("gptq", config, f"{ATTN}.o_proj", release) == expected
 
     def test_a_slash_in_a_rule_is_escaped(self) -> None:
         assert ask("gptq", gptq(dynamic={"-:mtp/?~?": {}}), "mtp/~").cause.pointer == "/dynamic/-:mtp~1?~0?"
@@ -569,7 +638,9 @@ class TestAwq:
         assert verdict("moe_wna16", awq("model."), "language_model.model.fc", mappers=(VL,)) == "plain"
         assert verdict("moe_wna16", awq(*QKV), f"{ATTN}.qkv_proj", "0.29.0") == "awq4"
         assert verdict("moe_wna16", awq(*QKV), f"{ATTN}.qkv_proj", "0.30.0") == "plain"
+        # 0.13.0 Q/moe_wna16.py:164
         assert ask("moe_wna16", awq("mtp."), EXPERTS, "0.12.0", "moe").cause.rule == "linear-method-for-moe"
+        assert ask("moe_wna16", awq("mtp."), EXPERTS, "0.13.0", "moe").cause.rule == ""
 
 
 class TestAutoRound:
@@ -596,6 +667,12 @@ class TestAutoRound:
         extra = {f"{EXPERTS}.0.up_proj": {"bits": 16}}
         assert verdict("auto-round", inc(extra), EXPERTS, release, "moe") == expected
 
+    @pytest.mark.parametrize(("release", "caveat"), [("0.23.0", "linear-method-for-moe"), ("0.24.0", "")])
+    def test_method_for_plain_experts(self, release: str, caveat: str) -> None:
+        # 0.24.0 Q/inc/inc.py:147
+        answer = ask("auto-round", inc({EXPERTS: {"bits": 16}}), EXPERTS, release, "moe")
+        assert (answer.decision, answer.cause.rule) == ("plain", caveat)
+
     def test_blocks_are_prefixes_of_text(self) -> None:
         config = inc({}, block_name_to_quantize="model.layers.4")
         assert verdict("auto-round", config, "model.layers.45.fc") == "gptq4"
@@ -620,7 +697,8 @@ class TestAutoRound:
             (inc({}, sym=False), "0.22.0", "NotImplementedError"),
             (inc({}, bits=6), "0.29.0", "ValueError"),  # 0.30.0 Q/inc/inc.py:37
             (inc({}, bits=6), "0.30.0", "gptq6"),
-            (inc({}, bits=8, data_type="mx_fp", group_size=32), "0.29.0", "mxfp8"),
+            (MX_FP, "0.26.0", "ValueError"),  # 0.27.0 Q/inc/inc.py:38
+            (MX_FP, "0.27.0", "mxfp8"),
             (inc({}, bits=8, data_type="fp8", group_size=[128, 128]), "0.28.0", "ValueError"),
             (inc({}, bits=8, data_type="fp8", group_size=[128, 128]), "0.29.0", "fp8-block"),
             (inc({}, data_type="mx_fp"), "0.29.0", "AssertionError"),

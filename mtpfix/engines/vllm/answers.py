@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Protocol
 
-from mtpfix.engines.regexes import TooCostly
 from mtpfix.engines.vllm.entries import Entry
 from mtpfix.model import Answer, Cause, Layer
+from mtpfix.regexes import TooCostly
 
 NOT_LISTED = "not listed; quantized by default"
 NOT_ASKED = "the method quantizes no such layer"

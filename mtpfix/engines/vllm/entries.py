@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mtpfix.engines.regexes import compiled
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Mapper
+from mtpfix.regexes import compiled
 
 Rules = tuple[tuple[str, str | None], ...]
 

@@ -11,12 +11,12 @@ from functools import cached_property
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.regexes import Regex, TooCostly, compiled
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, quantized, required
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read
 from mtpfix.engines.vllm.matching import Contained, SkipList, agreed, shards
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Cause, Layer, Packed
+from mtpfix.regexes import Regex, TooCostly, compiled
 
 _UNQUANTIZED = frozenset({"F16", "BF16", "F32"})
 _FROM_HEADERS = "headers"

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.regexes import Regex, compiled
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, required
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename
 from mtpfix.engines.vllm.matching import Suffixed, earliest
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Cause, Layer, Mapper
+from mtpfix.regexes import Regex, compiled
 
 _REGEX_LETTERS = frozenset(r"*+?^$()[]{}|\\")
 _INT = ("auto_round:auto_gptq", "auto_round:auto_awq")

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
 from itertools import accumulate
 
-from mtpfix.engines.regexes import Regex, TooCostly, compiled
 from mtpfix.engines.vllm.answers import Refusal
 from mtpfix.engines.vllm.entries import Entry
 from mtpfix.model import Packed
+from mtpfix.regexes import Regex, TooCostly, compiled
 
 Find = Callable[[str], Entry | None]
 _MANY = 32

@@ -22,7 +22,6 @@ CODECS = {"iq2_xs": (256, 74), "iq2_xxs": (256, 66), "q8_0": (32, 34)}
 _INSIDE, _OUTSIDE = "language_model.model.", "model.language_model."
 _BLOCK_ALGOS = ("FP8_PB_WO", "FP8_BLOCK_SCALES")
 _KNOWN_SHARDS: Packed = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-_OWN_ALGO = {"modelopt": "fp8-own-algo", "modelopt_fp4": "nvfp4-own-algo", "modelopt_mxfp8": "mxfp8-own-algo"}
 _REQUIRED = {
     "modelopt_fp4": ("NVFP4", ("group_size", "kv_cache_quant_algo", "exclude_modules")),
     "modelopt_mxfp8": ("MXFP8", ("kv_cache_quant_algo", "exclude_modules")),
@@ -82,7 +81,7 @@ def _check_algo(name: Any, method: str, release: str) -> None:
     row = algos(ALGOS, release).get(str(name))
     if row is None:
         raise Refusal("ValueError", f"unknown quant_algo {name}")
-    if row.method != method and method != "modelopt_mixed" and on(_OWN_ALGO[method], release):
+    if row.method != method and method != "modelopt_mixed":
         raise Refusal("ValueError", f"quant_algo {name} is not one of {method}")
 
 

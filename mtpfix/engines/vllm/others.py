@@ -9,11 +9,11 @@ from collections.abc import Hashable, Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.regexes import compiled
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, listed, plain, quantized
 from mtpfix.engines.vllm.entries import Entry, escaped, numbered, read
 from mtpfix.engines.vllm.matching import Exact, earliest
 from mtpfix.model import Answer, Cause, Layer
+from mtpfix.regexes import compiled
 
 
 class TorchAo:

@@ -39,9 +39,6 @@ SWITCHES = (
     Switch("null-rules-stripped", _MAPPED, "0.29.0", "0.29.0 vllm/model_executor/models/utils.py:163"),
     # ModelOpt
     Switch("star-split", _MODELOPT, "0.13.0", "0.13.0 Q/modelopt.py:189"),
-    Switch("fp8-own-algo", ("modelopt",), "0.14.0", "0.14.0 Q/modelopt.py:330"),
-    Switch("nvfp4-own-algo", ("modelopt_fp4",), "0.21.0", "0.21.0 Q/modelopt.py:1007"),
-    Switch("mxfp8-own-algo", ("modelopt_mxfp8",), "0.16.0", "0.16.0 Q/modelopt.py:1561"),
     Switch("upper-case-algo", _MODELOPT, "0.16.0", "0.16.0 Q/modelopt.py:253"),
     Switch("mxfp8-experts", ("modelopt_mxfp8",), "0.18.0", "0.18.0 Q/modelopt.py:1466"),
     Switch("modelopt-head", _MODELOPT, "0.23.0", "0.23.0 Q/modelopt.py:177"),
