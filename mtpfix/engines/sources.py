@@ -68,7 +68,9 @@ def _vllm(files: Mapping[str, JsonFile], release: str) -> Fragment | None:
 def _sglang(files: Mapping[str, JsonFile], release: str) -> Fragment | None:
     inside, beside = config_fragments(files), sidecar_fragment(files)
 
-    return _mixed_from_sidecar([*inside, *([beside] if beside else [])], beside, _has_layers_and_cache, release, "0.5.15")
+    return _mixed_from_sidecar(
+        [*inside, *([beside] if beside else [])], beside, _has_layers_and_cache, release, "0.5.15"
+    )
 
 
 def _mixed_from_sidecar(

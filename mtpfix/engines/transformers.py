@@ -84,13 +84,28 @@ def _scheme(query: MatchQuery) -> str:
     return f"awq{config.get('bits', 4)}" if query.method == "awq" else query.method
 
 
+def _keeps_head(query: MatchQuery, key: str) -> bool:
+    """Whether the quantizer adds the output embedding to the list: where none is given, and always for AWQ.
+
+    Known only for a whole model, whose query names its type. (transformers 5.24.0 quantizers/base.py:238,
+    quantizers/quantizer_awq.py:70)
+    """
+    return "model_type" in query.options and (query.config.get(key) is None or query.method == "awq")
+
+
 def _rule(query: MatchQuery, key: str) -> Rule:
     keys = _Keys(read_list(query.config.get(key), f"/{key}"))
     scheme = _scheme(query)
 
+    keeps_head = _keeps_head(query, key)
+
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         found = keys.first(runtime)
-        return plain(found) if found else quantized(scheme, "no key of the list hits")
+        if found:
+            return plain(found)
+        if layer == "lm_head" and keeps_head:
+            return Answer("plain", Cause("the quantizer leaves the output embedding unconverted by itself"))
+        return quantized(scheme, "no key of the list hits")
 
     return answer
 

@@ -1,7 +1,8 @@
 """fp8 (block FP8 as DeepSeek writes it): full module names in `modules_to_not_convert` or `ignored_layers`.
 
 vLLM compares whole names (vllm-0.33.0 model_executor/layers/quantization/fp8.py:158-208), SGLang runs of path
-components (sglang-0.5.23 srt/layers/quantization/utils.py:48-59), transformers a regex: only names of linears suit all three.
+components (sglang-0.5.23 srt/layers/quantization/utils.py:48-59), transformers a regex: only names of linears suit
+all three.
 """
 
 from __future__ import annotations

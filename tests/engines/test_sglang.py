@@ -11,7 +11,6 @@ from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.sglang import ENGINE
 from mtpfix.engines.sglang.engine import handed_over
 from mtpfix.engines.sglang.names import renamed
-from mtpfix.engines.sglang.source import source_rule
 from mtpfix.engines.sglang.switches import SWITCHES
 from mtpfix.model import Answer, Layer, Mapper
 from mtpfix.releases import key
@@ -701,23 +700,6 @@ def test_no_config_makes_a_matcher_raise(method: str, value: Any) -> None:
         for release in ("0.5.10", NEWEST):
             for layer in ("linear", "moe", "lm_head", "embedding"):
                 answered(Asked(method, {**configs[method], name: value}, "a.b", layer), release)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("config", "sidecar", "release", "expected"),
-    [
-        (modelopt("NVFP4"), {}, NEWEST, "config"),
-        (None, {}, NEWEST, "sidecar"),
-        (None, None, NEWEST, "config"),
-        # srt/model_loader/weight_utils.py:238 (0.5.15)
-        (MIXED_NVFP4, {}, "0.5.14", "config"),
-        (MIXED_NVFP4, {}, "0.5.15", "sidecar"),
-        ({**MIXED_NVFP4, "kv_cache_scheme": None}, {}, NEWEST, "config"),
-        (MIXED_FP8, {}, NEWEST, "config"),
-    ],
-)
-def test_sources(config: Any, sidecar: Any, release: str, expected: str) -> None:
-    assert source_rule(config, sidecar, release) == expected
 
 
 def test_the_loader_adds_fused_names_for_quark() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from mtpfix.engines.base import MatchQuery, Method
 from mtpfix.engines.releases import key
 from mtpfix.engines.replay import Totals, replay
-from mtpfix.engines.vllm import ENGINE
+from mtpfix.engines.vllm import ENGINE, switches
 from mtpfix.engines.vllm.switches import ALGOS, METHODS, MIXED_EXPERTS, MIXED_LINEAR, SWITCHES
 from mtpfix.model import Answer, Layer, Mapper
 
@@ -848,12 +849,50 @@ class TestReleases:
         assert list(points) == sorted(points, key=key)
         assert set(points) <= set(ENGINE.releases)
 
+    def test_a_method_asks_no_switch_of_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # or its change points would be incomplete
+        methods = {switch.name: switch.methods for switch in SWITCHES}
+        since = {switch.name: switch.since for switch in SWITCHES}
+        asked: list[str] = []
+
+        class Recorder(dict[str, str]):
+            def __getitem__(self, name: str) -> str:
+                asked.append(name)
+                return super().__getitem__(name)
+
+        monkeypatch.setattr(switches, "_SINCE", Recorder(since))
+        for method, config in SAMPLES:
+            for release, layer in product(ENGINE.releases, ("linear", "moe", "lm_head", "embedding")):
+                ask(method, config, f"{ATTN}.qkv_proj", release, layer, mappers=(VL,))
+            assert [name for name in asked if method not in methods[name]] == []
+            asked.clear()
+
     def test_change_points_of_some_methods(self) -> None:
-        assert ENGINE.change_points("mxfp4") == ("0.12.0", "0.20.0")
+        assert ENGINE.change_points("mxfp4") == ("0.12.0",)
+        assert ENGINE.change_points("modelopt_mxfp8")[:3] == ("0.12.0", "0.13.0", "0.16.0")
         assert ENGINE.change_points("bitsandbytes") == ("0.12.0", "0.28.0")
         assert {"0.24.0", "0.28.0", "0.29.0"} <= set(ENGINE.change_points("fp8"))
         assert ENGINE.change_points("auto_gptq") == ENGINE.change_points("gptq")
 
+
+SAMPLES = [
+    ("modelopt", {"quant_algo": "FP8", "ignore": ["a*"]}),
+    ("modelopt_fp4", nvfp4("a*")),
+    ("modelopt_mxfp8", {"quant_algo": "MXFP8", "ignore": ["a*"]}),
+    ("modelopt_mixed", mixed({QKV[0]: "FP8"})),
+    ("fp8", fp8("a")),
+    ("deepseek_v4_fp8", fp8("a", moe_quant_algo="NVFP4")),
+    ("compressed-tensors", ct("a")),
+    ("gptq", gptq(dynamic={"a": {}})),
+    ("awq", awq("a")),
+    ("moe_wna16", awq("a")),
+    ("moe_wna16", gptq()),
+    ("auto-round", inc({"a": {"bits": 16}})),
+    ("quark", quark("a")),
+    ("torchao", {"quant_type": {"default": {}}}),
+    ("bitsandbytes", {}),
+    ("mxfp4", {}),
+]
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=6),

@@ -52,9 +52,9 @@ SWITCHES = (
     Switch("mixed-one-block-size", _MIXED, "0.30.0", "0.30.0 Q/modelopt.py:1501"),
     Switch("mixed-block-codecs", _MIXED, "0.32.0", "0.32.0 Q/modelopt.py:1543"),
     # the list test that ModelOpt, fp8 and AWQ share
-    Switch("fused-name", (*_MODELOPT, *_FP8, "awq"), "0.24.0", "0.24.0 Q/utils/quant_utils.py:504"),
+    Switch("fused-name", (*_MODELOPT, *_FP8, "awq", "moe_wna16"), "0.24.0", "0.24.0 Q/utils/quant_utils.py:504"),
     # fp8
-    Switch("fp8-mxfp4-experts", ("fp8",), "0.24.0", "0.24.0 Q/fp8.py:179"),
+    Switch("fp8-mxfp4-experts", _FP8, "0.24.0", "0.24.0 Q/fp8.py:179"),
     Switch("match-mode", _FP8, "0.28.0", "0.28.0 Q/utils/quant_utils.py:602"),
     Switch("dsv4-expert-dtype", _DSV4, "0.20.1", "0.20.1 vllm/model_executor/models/deepseek_v4.py:120"),
     Switch("dsv4-nvfp4", _DSV4, "0.22.0", "0.22.0 vllm/models/deepseek_v4/quant_config.py:27"),
@@ -82,7 +82,7 @@ SWITCHES = (
     Switch("ct-no-act-order", _CT, "0.30.0", "0.30.0 C/compressed_tensors.py:301"),
     Switch("ct-expert-names", _CT, "0.32.0", "0.32.0 C/compressed_tensors_moe/compressed_tensors_moe.py:28"),
     # GPTQ, AWQ, moe_wna16
-    Switch("gptq-one-class", ("gptq",), "0.22.0", "0.22.0 Q/auto_gptq.py:104"),
+    Switch("gptq-one-class", ("gptq", "moe_wna16"), "0.22.0", "0.22.0 Q/auto_gptq.py:104"),
     Switch("gptq-flatten", ("gptq", "moe_wna16"), "0.27.0", "0.27.0 Q/utils/gptq_utils.py:86"),
     Switch("gptq-no-act-order", ("gptq", "moe_wna16"), "0.30.0", "0.30.0 Q/utils/gptq_utils.py:23"),
     Switch("gptq-empty-is-all", ("gptq", "moe_wna16"), "0.32.0", "0.32.0 Q/utils/gptq_utils.py:120"),
@@ -224,7 +224,9 @@ def change_points(method: str) -> tuple[str, ...]:
     first = modelled(ENGINE_NAME)[0]
     points = {switch.since for switch in SWITCHES if method in switch.methods}
     points.update(row.since for row in (*ALGOS, *MIXED_LINEAR, *MIXED_EXPERTS) if row.method == method)
-    for life in (*METHODS, *DEPRECATED):
-        if life.method == method:
-            points.update((life.since, after(ENGINE_NAME, life.until) if life.until else ""))
-    return (first, *sorted((point for point in points if point and key(point) > key(first)), key=key))
+    lives = [row for row in METHODS if row.method == method]
+    if lives and all(row.since for row in lives):
+        points.add(min((row.since for row in lives), key=key))
+    if lives and all(row.until for row in lives):
+        points.add(after(ENGINE_NAME, max((row.until for row in lives), key=key)))
+    return (first, *sorted((point for point in points if key(point) > key(first)), key=key))
