@@ -26,10 +26,10 @@ def expanded(*patterns: str) -> list[str]:
 
 def qwen3_next(folder: Path) -> None:
     """Qwen3-Next NVFP4 by ModelOpt: the lists name `mtp.layers.0*`, and `mtp.fc` lies outside."""
-    linear, full, draft = "model.layers.{0..2}", "model.layers.3", "mtp.layers.0"
+    linear, full, draft = "model.layers.0", "model.layers.1", "mtp.layers.0"
     rows: list[Row] = [
         ("model.embed_tokens.weight", "BF16", (64, 16)),
-        ("model.layers.{0..3}.{input_layernorm,post_attention_layernorm}.weight", "BF16", (16,)),
+        ("model.layers.{0..1}.{input_layernorm,post_attention_layernorm}.weight", "BF16", (16,)),
         (f"{linear}.linear_attn.in_proj_qkvz", "bf16", (96, 16)),
         (f"{linear}.linear_attn.in_proj_ba", "bf16", (4, 16)),
         (f"{linear}.linear_attn.conv1d.weight", "BF16", (64, 1, 4)),
@@ -37,7 +37,7 @@ def qwen3_next(folder: Path) -> None:
         (f"{linear}.linear_attn.norm.weight", "BF16", (16,)),
         (f"{linear}.linear_attn.out_proj", "bf16", (16, 32)),
         *qwen_attention(full, "bf16"),
-        *qwen_experts("model.layers.{0..3}", "nvfp4"),
+        *qwen_experts("model.layers.{0..1}", "nvfp4"),
         ("model.norm.weight", "BF16", (16,)),
         ("lm_head", "bf16", (64, 16)),
         ("mtp.fc", "bf16", (16, 32)),
@@ -48,10 +48,10 @@ def qwen3_next(folder: Path) -> None:
     ]
     excluded = expanded(
         "lm_head",
-        "model.layers.{0..3}.mlp.gate",
-        "model.layers.{0..3}.mlp.shared_expert_gate",
-        "model.layers.{0..2}.linear_attn*",
-        "model.layers.3.self_attn*",
+        "model.layers.{0..1}.mlp.gate",
+        "model.layers.{0..1}.mlp.shared_expert_gate",
+        "model.layers.0.linear_attn*",
+        "model.layers.1.self_attn*",
         "mtp.layers.0*",
     )
     inside, sidecar = modelopt(excluded, "0.37.0")
@@ -59,7 +59,7 @@ def qwen3_next(folder: Path) -> None:
         "architectures": ["Qwen3NextForCausalLM"],
         "model_type": "qwen3_next",
         **QWEN,
-        "full_attention_interval": 4,
+        "full_attention_interval": 2,
         "partial_rotary_factor": 0.25,
         "rope_theta": 10000000,
         "decoder_sparse_step": 1,
@@ -75,7 +75,7 @@ def qwen3_next(folder: Path) -> None:
 
 QWEN: Json = {
     "hidden_size": 16,
-    "num_hidden_layers": 4,
+    "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "num_key_value_heads": 1,
     "head_dim": 16,
@@ -98,23 +98,23 @@ QWEN: Json = {
 }
 
 
-def qwen_attention(layer: str, scheme: str, hidden: int = 16, head: int = 16) -> list[Row]:
+def qwen_attention(layer: str, scheme: str) -> list[Row]:
     """Gated attention with two heads and one key-value head."""
     return [
-        (f"{layer}.self_attn.q_proj", scheme, (4 * head, hidden)),
-        (f"{layer}.self_attn.{{k,v}}_proj", scheme, (head, hidden)),
-        (f"{layer}.self_attn.o_proj", scheme, (hidden, 2 * head)),
-        (f"{layer}.self_attn.{{q,k}}_norm.weight", "BF16", (head,)),
+        (f"{layer}.self_attn.q_proj", scheme, (64, 16)),
+        (f"{layer}.self_attn.{{k,v}}_proj", scheme, (16, 16)),
+        (f"{layer}.self_attn.o_proj", scheme, (16, 32)),
+        (f"{layer}.self_attn.{{q,k}}_norm.weight", "BF16", (16,)),
     ]
 
 
-def qwen_experts(layer: str, scheme: str, hidden: int = 16, inter: int = 16) -> list[Row]:
+def qwen_experts(layer: str, scheme: str) -> list[Row]:
     """Two experts and a shared one, with their gates in full precision."""
     return [
-        (f"{layer}.mlp.gate", "bf16", (2, hidden)),
-        (f"{layer}.mlp.shared_expert_gate", "bf16", (1, hidden)),
-        (f"{layer}.mlp.{{shared_expert,experts.0,experts.1}}.{{gate,up}}_proj", scheme, (inter, hidden)),
-        (f"{layer}.mlp.{{shared_expert,experts.0,experts.1}}.down_proj", scheme, (hidden, inter)),
+        (f"{layer}.mlp.gate", "bf16", (2, 16)),
+        (f"{layer}.mlp.shared_expert_gate", "bf16", (1, 16)),
+        (f"{layer}.mlp.{{shared_expert,experts.0,experts.1}}.{{gate,up}}_proj", scheme, (16, 16)),
+        (f"{layer}.mlp.{{shared_expert,experts.0,experts.1}}.down_proj", scheme, (16, 16)),
     ]
 
 
@@ -122,34 +122,31 @@ def qwen3_5_gptq(folder: Path) -> None:
     """Qwen3.5 MoE GPTQ-Int4: the draft is BF16, and `dynamic` has no `-:` rule for it."""
     text, draft = "model.language_model.layers", "mtp.layers.0"
     rows: list[Row] = [
-        ("model.language_model.embed_tokens.weight", "BF16", (64, 32)),
-        (f"{text}.{{0..3}}.{{input_layernorm,post_attention_layernorm}}.weight", "BF16", (32,)),
-        (f"{text}.{{0..2}}.linear_attn.in_proj_qkv", "bf16", (64, 32)),
-        (f"{text}.{{0..2}}.linear_attn.in_proj_z", "bf16", (32, 32)),
-        (f"{text}.{{0..2}}.linear_attn.in_proj_{{b,a}}", "bf16", (2, 32)),
-        (f"{text}.{{0..2}}.linear_attn.conv1d.weight", "BF16", (64, 1, 4)),
-        (f"{text}.{{0..2}}.linear_attn.{{A_log,dt_bias}}", "BF16", (2,)),
-        (f"{text}.{{0..2}}.linear_attn.norm.weight", "BF16", (16,)),
-        (f"{text}.{{0..2}}.linear_attn.out_proj", "bf16", (32, 32)),
-        *qwen_attention(f"{text}.3", "gptq4", 32),
-        *qwen_experts(f"{text}.{{0..3}}", "gptq4", 32, 32),
-        ("model.language_model.norm.weight", "BF16", (32,)),
-        ("lm_head", "bf16", (64, 32)),
-        *qwen_vision(32),
-        ("mtp.fc", "bf16", (32, 64)),
-        ("mtp.{norm,pre_fc_norm_embedding,pre_fc_norm_hidden}.weight", "BF16", (32,)),
-        (f"{draft}.{{input_layernorm,post_attention_layernorm}}.weight", "BF16", (32,)),
-        *qwen_attention(draft, "bf16", 32),
-        *qwen_experts(draft, "bf16", 32, 32),
+        ("model.language_model.embed_tokens.weight", "BF16", (64, 16)),
+        (f"{text}.{{0..1}}.{{input_layernorm,post_attention_layernorm}}.weight", "BF16", (16,)),
+        (f"{text}.0.linear_attn.in_proj_qkv", "bf16", (64, 16)),
+        (f"{text}.0.linear_attn.in_proj_z", "bf16", (32, 16)),
+        (f"{text}.0.linear_attn.in_proj_{{b,a}}", "bf16", (2, 16)),
+        (f"{text}.0.linear_attn.conv1d.weight", "BF16", (64, 1, 4)),
+        (f"{text}.0.linear_attn.{{A_log,dt_bias}}", "BF16", (2,)),
+        (f"{text}.0.linear_attn.norm.weight", "BF16", (16,)),
+        (f"{text}.0.linear_attn.out_proj", "bf16", (16, 32)),
+        *qwen_attention(f"{text}.1", "gptq4"),
+        *qwen_experts(f"{text}.{{0..1}}", "gptq4"),
+        ("model.language_model.norm.weight", "BF16", (16,)),
+        ("lm_head", "bf16", (64, 16)),
+        *qwen_vision(),
+        ("mtp.fc", "bf16", (16, 32)),
+        ("mtp.{norm,pre_fc_norm_embedding,pre_fc_norm_hidden}.weight", "BF16", (16,)),
+        (f"{draft}.{{input_layernorm,post_attention_layernorm}}.weight", "BF16", (16,)),
+        *qwen_attention(draft, "bf16"),
+        *qwen_experts(draft, "bf16"),
     ]
     text_config: Json = {
         "model_type": "qwen3_5_moe_text",
         **QWEN,
-        "hidden_size": 32,
-        "moe_intermediate_size": 32,
-        "shared_expert_intermediate_size": 32,
-        "layer_types": ["linear_attention"] * 3 + ["full_attention"],
-        "full_attention_interval": 4,
+        "layer_types": ["linear_attention", "full_attention"],
+        "full_attention_interval": 2,
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25},
         "attn_output_gate": True,
         "mtp_num_hidden_layers": 1,
@@ -169,9 +166,9 @@ def qwen3_5_gptq(folder: Path) -> None:
             "num_heads": 1,
             "in_channels": 3,
             "patch_size": 4,
-            "spatial_merge_size": 2,
+            "spatial_merge_size": 1,
             "temporal_patch_size": 2,
-            "out_hidden_size": 32,
+            "out_hidden_size": 16,
             "num_position_embeddings": 16,
             "deepstack_visual_indexes": [],
             "hidden_act": "gelu_pytorch_tanh",
@@ -191,7 +188,7 @@ def qwen3_5_gptq(folder: Path) -> None:
                 r"-:.*mlp\.gate$": {},
                 "-:.*shared_expert_gate.*": {},
             },
-            "group_size": 32,
+            "group_size": -1,
             "lm_head": False,
             "quant_method": "gptq",
             "sym": True,
@@ -201,7 +198,7 @@ def qwen3_5_gptq(folder: Path) -> None:
     save_json(folder / "config.json", config)
 
 
-def qwen_vision(out: int) -> list[Row]:
+def qwen_vision() -> list[Row]:
     """A vision tower of one block."""
     block, merger = "model.visual.blocks.0", "model.visual.merger"
     return [
@@ -218,32 +215,31 @@ def qwen_vision(out: int) -> list[Row]:
         (f"{block}.mlp.linear_fc2", "bf16", (16, 32)),
         (f"{block}.mlp.linear_fc2.bias", "BF16", (16,)),
         (f"{merger}.norm.{{weight,bias}}", "BF16", (16,)),
-        (f"{merger}.linear_fc1", "bf16", (64, 64)),
-        (f"{merger}.linear_fc1.bias", "BF16", (64,)),
-        (f"{merger}.linear_fc2", "bf16", (out, 64)),
-        (f"{merger}.linear_fc2.bias", "BF16", (out,)),
+        (f"{merger}.linear_fc1", "bf16", (16, 16)),
+        (f"{merger}.linear_fc1.bias", "BF16", (16,)),
+        (f"{merger}.linear_fc2", "bf16", (16, 16)),
+        (f"{merger}.linear_fc2.bias", "BF16", (16,)),
     ]
 
 
 def glm5_next(folder: Path) -> None:
     """GLM-5-next NVFP4 by ModelOpt: the draft is layer 45, plain, and no list names it.
 
-    Of the 45 layers of the target only the first two, the first with latent attention and the last are stored.
+    Of the 45 layers of the target only the first and the last are stored.
     """
     text = "model.language_model"
     target: list[Row] = [
-        (f"{text}.embed_tokens.weight", "BF16", (64, 16)),
-        (f"{text}.layers.{{0,1,3,44}}.{{input_layernorm,post_attention_layernorm}}.weight", "BF16", (16,)),
-        (f"{text}.layers.{{0,1,3,44}}.{{hc_attn_fn,hc_ffn_fn}}", "F32", (8, 32)),
-        (f"{text}.layers.{{0,1,3,44}}.{{hc_attn_base,hc_ffn_base}}", "F32", (8,)),
-        (f"{text}.layers.{{0,1,3,44}}.{{hc_attn_scale,hc_ffn_scale}}", "F32", (3,)),
-        *glm_linear_attention(f"{text}.layers.{{0,1,44}}"),
-        *glm_latent_attention(f"{text}.layers.3"),
+        (f"{text}.embed_tokens.weight", "BF16", (32, 16)),
+        (f"{text}.layers.{{0,44}}.{{input_layernorm,post_attention_layernorm}}.weight", "BF16", (16,)),
+        (f"{text}.layers.{{0,44}}.{{hc_attn_fn,hc_ffn_fn}}", "F32", (8, 32)),
+        (f"{text}.layers.{{0,44}}.{{hc_attn_base,hc_ffn_base}}", "F32", (8,)),
+        (f"{text}.layers.{{0,44}}.{{hc_attn_scale,hc_ffn_scale}}", "F32", (3,)),
+        *glm_linear_attention(f"{text}.layers.{{0,44}}"),
         (f"{text}.layers.0.mlp.{{gate,up}}_proj", "nvfp4", (32, 16)),
         (f"{text}.layers.0.mlp.down_proj", "nvfp4", (16, 32)),
-        *glm_experts(f"{text}.layers.{{1,3,44}}", "nvfp4"),
+        *glm_experts(f"{text}.layers.44", "nvfp4"),
         (f"{text}.norm.weight", "BF16", (16,)),
-        ("lm_head", "bf16", (64, 16)),
+        ("lm_head", "bf16", (32, 16)),
     ]
     layer = f"{text}.layers.45"
     draft: list[Row] = [
@@ -280,7 +276,7 @@ def glm5_next(folder: Path) -> None:
         "dtype": "bfloat16",
         "quantization_config": inside,
     }
-    save_sharded(folder, [tensors(target), tensors(draft)])
+    save_sharded(folder, [tensors([*target, *draft])])
     save_json(folder / "config.json", config)
     save_json(folder / "hf_quant_config.json", sidecar, 4)
 
@@ -309,9 +305,9 @@ GLM_TEXT: Json = {
     "routed_scaling_factor": 2.5,
     "q_lora_rank": 16,
     "kv_lora_rank": 16,
-    "qk_nope_head_dim": 16,
+    "qk_nope_head_dim": 8,
     "qk_rope_head_dim": 0,
-    "v_head_dim": 16,
+    "v_head_dim": 8,
     "index_n_heads": 2,
     "index_head_dim": 16,
     "index_topk": 16,
@@ -320,7 +316,7 @@ GLM_TEXT: Json = {
     "index_kpool_compress": True,
     "indexer_rope_interleave": True,
     "linear_num_heads": 2,
-    "linear_head_dim": 16,
+    "linear_head_dim": 8,
     "linear_conv_kernel_dim": 4,
     "linear_lower_bound": -5.0,
     "mhc": True,
@@ -329,7 +325,7 @@ GLM_TEXT: Json = {
     "hc_sinkhorn_iters": 20,
     "mla_use_nope": True,
     "swiglu_limit": 10.0,
-    "vocab_size": 64,
+    "vocab_size": 32,
     "max_position_embeddings": 256,
     "rms_norm_eps": 1e-05,
     "hidden_act": "silu",
@@ -342,15 +338,15 @@ GLM_TEXT: Json = {
 def glm_linear_attention(layer: str) -> list[Row]:
     """The linear attention of three layers in four."""
     return [
-        (f"{layer}.self_attn.{{q,k,v}}_proj", "bf16", (32, 16)),
-        (f"{layer}.self_attn.{{q,k,v}}_conv1d.weight", "F32", (32, 1, 4)),
+        (f"{layer}.self_attn.{{q,k,v}}_proj", "bf16", (16, 16)),
+        (f"{layer}.self_attn.{{q,k,v}}_conv1d.weight", "F32", (16, 1, 4)),
         (f"{layer}.self_attn.b_proj", "bf16", (2, 16)),
-        (f"{layer}.self_attn.{{f_a,g_a}}_proj", "bf16", (16, 16)),
-        (f"{layer}.self_attn.{{f_b,g_b}}_proj", "bf16", (32, 16)),
-        (f"{layer}.self_attn.dt_bias", "F32", (32,)),
+        (f"{layer}.self_attn.{{f_a,g_a}}_proj", "bf16", (8, 16)),
+        (f"{layer}.self_attn.{{f_b,g_b}}_proj", "bf16", (16, 8)),
+        (f"{layer}.self_attn.dt_bias", "F32", (16,)),
         (f"{layer}.self_attn.A_log", "F32", (1, 1, 2, 1)),
-        (f"{layer}.self_attn.o_norm.weight", "BF16", (16,)),
-        (f"{layer}.self_attn.o_proj", "bf16", (16, 32)),
+        (f"{layer}.self_attn.o_norm.weight", "BF16", (8,)),
+        (f"{layer}.self_attn.o_proj", "bf16", (16, 16)),
     ]
 
 
@@ -359,11 +355,11 @@ def glm_latent_attention(layer: str) -> list[Row]:
     return [
         (f"{layer}.self_attn.q_a_proj", "bf16", (16, 16)),
         (f"{layer}.self_attn.q_a_layernorm.weight", "BF16", (16,)),
-        (f"{layer}.self_attn.q_b_proj", "bf16", (32, 16)),
+        (f"{layer}.self_attn.q_b_proj", "bf16", (16, 16)),
         (f"{layer}.self_attn.kv_a_proj_with_mqa", "bf16", (16, 16)),
         (f"{layer}.self_attn.kv_a_layernorm.weight", "BF16", (16,)),
-        (f"{layer}.self_attn.kv_b_proj", "bf16", (64, 16)),
-        (f"{layer}.self_attn.o_proj", "bf16", (16, 32)),
+        (f"{layer}.self_attn.kv_b_proj", "bf16", (32, 16)),
+        (f"{layer}.self_attn.o_proj", "bf16", (16, 16)),
         (f"{layer}.self_attn.indexer.index_kpool_compress_ape", "F32", (4, 16)),
         (f"{layer}.self_attn.indexer.index_kpool_compress_gate", "BF16", (16, 16)),
         (f"{layer}.self_attn.indexer.wq_b", "bf16", (32, 16)),

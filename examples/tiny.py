@@ -20,7 +20,7 @@ from safetensors import TensorSpec, serialize_file
 Row = tuple[str, str, tuple[int, ...]]
 Tensors = dict[str, tuple[str, tuple[int, ...]]]
 
-GROUP = 32  # GPTQ: inputs that share a scale
+# A dtype as headers write it -> the library's name for it, bytes.
 DTYPES = {
     "BF16": ("bfloat16", 2),
     "F16": ("float16", 2),
@@ -45,7 +45,6 @@ def names(pattern: str) -> Iterator[str]:
 
 def module(scheme: str, rows: int, columns: int) -> Tensors:
     """Suffix -> dtype and shape of a linear module that is stored under a scheme."""
-    groups = -(-columns // GROUP)
     schemes: dict[str, Tensors] = {
         "bf16": {"weight": ("BF16", (rows, columns))},
         "nvfp4": {
@@ -56,8 +55,8 @@ def module(scheme: str, rows: int, columns: int) -> Tensors:
         },
         "gptq4": {
             "qweight": ("I32", (columns // 8, rows)),
-            "qzeros": ("I32", (groups, rows // 8)),
-            "scales": ("F16", (groups, rows)),
+            "qzeros": ("I32", (1, rows // 8)),
+            "scales": ("F16", (1, rows)),
             "g_idx": ("I32", (columns,)),
         },
     }

@@ -24,6 +24,7 @@ from mtpfix.verdicts import mismatch
 
 Role = Literal["faithful", "stripped", "alias"]
 Verdicts = tuple[tuple[Answer, ...], ...]
+PARTS: tuple[Part, ...] = ("target", "draft")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +242,19 @@ class Solver:
         wanted = self._missing_names(self._try(removed, ()))
         if not wanted:
             return ()
-        leaves = [self._leaf(unit, kept, wanted) for unit in self.world.units]
-        nodes = [*self._nodes(leaves, "target"), *self._nodes(leaves, "draft")]
-        choices = [choice for node in nodes for choice in self._spelled(node, kept)]
+        leaves = [self._leaf(unit, unit.name, kept, wanted) for unit in self.world.units]
+        choices = [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
+        bare = [self._leaf(unit, name, kept, wanted) for unit, name in self._stripped()]
+        choices += [self._spelled(node, "stripped", kept) for node in self._nodes(bare, "draft")]
         return self._accepted(removed, (), choices)
+
+    def _stripped(self) -> Iterator[tuple[Unit, str]]:
+        """The draft's units that sit under a wrapper, with their names without it."""
+        wrapper = self.world.family.wrapper if self.world.family else None
+        if wrapper:
+            for unit in self.world.units:
+                if unit.draft and unit.name.startswith(wrapper[0]):
+                    yield unit, wrapper[1] + unit.name.removeprefix(wrapper[0])
 
     def _missing_names(self, state: Verdicts) -> set[str]:
         """Units that are stored plain and that some judge would not build plain."""
@@ -267,11 +277,11 @@ class Solver:
                     found.update(names)
         return found
 
-    def _leaf(self, unit: Unit, kept: Sequence[str], wanted: set[str]) -> Leaf:
-        name, reach = holder(unit.name)
+    def _leaf(self, unit: Unit, name: str, kept: Sequence[str], wanted: set[str]) -> Leaf:
+        node, reach = holder(name)
         part: Part = "draft" if unit.draft else "target"
-        covered = unit.stored.plain and any(self.fmt.covers(entry, unit.name) for entry in kept)
-        return Leaf(name, reach, part, not unit.stored.plain, covered, unit.name in wanted)
+        covered = unit.stored.plain and any(self.fmt.covers(entry, name) for entry in kept)
+        return Leaf(node, reach, part, not unit.stored.plain, covered, unit.name in wanted and not covered)
 
     def _nodes(self, leaves: Sequence[Leaf], part: Part) -> Iterator[Leaf]:
         def allowed(prefix: str, below: Sequence[Leaf]) -> bool:
@@ -285,16 +295,10 @@ class Solver:
 
         yield from (node for node in summarised(leaves, allowed) if node.part == part)
 
-    def _spelled(self, node: Leaf, kept: tuple[str, ...]) -> Iterator[tuple[tuple[Added, ...], ...]]:
-        """A node's alternatives: each is a set of entries that come together."""
-        found = tuple((Added(entry, "faithful", node.name, node.part),) for entry in
-                      self.fmt.spellings(node.name, node.reach, kept))  # fmt: skip
-        yield found
-        wrapper = self.world.family.wrapper if self.world.family else None
-        if wrapper and node.part == "draft" and node.name.startswith(wrapper[0]):
-            bare = wrapper[1] + node.name.removeprefix(wrapper[0])
-            yield tuple((Added(entry, "stripped", bare, node.part),) for entry in
-                        self.fmt.spellings(bare, node.reach, kept))  # fmt: skip
+    def _spelled(self, node: Leaf, role: Role, kept: tuple[str, ...]) -> tuple[tuple[Added, ...], ...]:
+        """A node's alternatives, best first; each is a set of entries that come together."""
+        entries = self.fmt.spellings(node.name, node.reach, kept)
+        return tuple((Added(entry, role, node.name, node.part),) for entry in entries)
 
     def _accepted(
         self,
