@@ -10,6 +10,7 @@ anything is uploaded.
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -62,7 +63,11 @@ def copied_draft() -> Tensors:
 
 def save_config(folder: Path) -> None:
     """config.json and hf_quant_config.json; both lists stop at the last layer of the target."""
-    excluded = ["lm_head", *(f"model.layers.{number}.self_attn*" for number in range(LAYERS)), "model.layers.1.mlp.gate"]
+    excluded = [
+        "lm_head",
+        *(f"model.layers.{number}.self_attn*" for number in range(LAYERS)),
+        "model.layers.1.mlp.gate",
+    ]
     inside, sidecar = modelopt(excluded, "0.47.0")
     config = {
         "architectures": ["Glm4MoeForCausalLM"],
@@ -99,7 +104,7 @@ def export(folder: Path) -> None:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
-    export(Path(sys.argv[1]))
-    print(f"exported to {sys.argv[1]}; what the lists exclude now:")
-    for entry in mtpfix.check(sys.argv[1]).plan.edits:
-        print(entry)
+    target = Path(sys.argv[1])
+    export(target)
+    written = json.loads((target / "hf_quant_config.json").read_text("utf-8"))
+    print("excluded from quantization:", *written["quantization"]["exclude_modules"])

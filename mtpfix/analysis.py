@@ -264,18 +264,9 @@ def _draft(world: World) -> Draft:
 
 def draft_tensors(world: World) -> tuple[DraftRow, ...]:
     """Every tensor of the draft, norms included, in header order; `declared` is left empty."""
-    if world.family is None:
-        return ()
-    known: dict[str, bool] = {}
-    rows = []
-    for raw in world.checkpoint.modules.values():
-        holder = raw.name.partition(".experts.")[0]
-        if holder not in known:
-            known[holder] = world.in_draft(raw.name)
-        if known[holder]:
-            scheme = world.scheme_of(raw.name)
-            rows += [DraftRow(*tensor, scheme, "") for tensor in tensors_of(raw)]
-    return tuple(rows)
+    return tuple(
+        DraftRow(*tensor, world.scheme_of(raw.name), "") for raw in world.draft_modules for tensor in tensors_of(raw)
+    )
 
 
 def draft_rows(checkpoint: Checkpoint) -> tuple[DraftRow, ...]:

@@ -28,12 +28,14 @@ from mtpfix.families.base import (
     class_mapper,
     config_value,
     is_draft,
+    options_at,
     view_for,
     whole_number,
 )
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import Key, key_of
-from mtpfix.model import Answer, Cause, Checkpoint, JsonFile, Mapper, Packed, Part, StoredModule
+from mtpfix.model import Answer, Cause, Checkpoint, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
+from mtpfix.names import tensor_name
 from mtpfix.storage.modules import stored_modules
 
 Known = Literal["known", "unsupported", "unknown"]
@@ -101,7 +103,7 @@ class Judge:
         """Judges of one signature answer alike: the same rows, asked of the same stage of the same matcher."""
         points = self.engine.change_points(self.method.name)
         stage = sum(releases.at_least(self.profile.first, point) for point in points)
-        options = tuple(sorted(self.view.options.items())) if self.view else ()
+        options = tuple(sorted(self._class_options.items()))
         packed = tuple(sorted(self.packed.items()))
         quant = self.view.quant if self.view else ""
         return self.engine.name, self.part, self.method, stage, id(self.rows), self.mappers, packed, options, quant
@@ -137,8 +139,12 @@ class Judge:
             mappers=self.mappers,
             packed=self.packed,
             dtypes=world.dtypes if self._reads_headers(world) else None,
-            options={**options, **(self.view.options if self.view else {})},
+            options={**options, **self._class_options},
         )
+
+    @property
+    def _class_options(self) -> Mapping[str, str]:
+        return options_at(self.view, self.profile.first) if self.view else {}
 
     def _reads_headers(self, world: World) -> bool:
         """GPTQ and AWQ look up what is packed, DeepSeek-V4 how its experts are."""
@@ -198,7 +204,7 @@ class World:
     def dtypes(self) -> Mapping[str, str]:
         """Tensor name -> dtype of everything that engines open, for the methods that read headers."""
         modules = self.checkpoint.modules.values()
-        return {f"{raw.name}.{cell.suffix}": cell.dtype for raw in modules if raw.listed for cell in raw.cells}
+        return {tensor_name(raw.name, cell.suffix): cell.dtype for raw in modules if raw.listed for cell in raw.cells}
 
     @cached_property
     def declared(self) -> int | None:
@@ -210,6 +216,24 @@ class World:
     def in_draft(self, name: str) -> bool:
         """Whether a module name is the draft's."""
         return self.family is not None and is_draft(self.family, key_of(name), self.layers)
+
+    @cached_property
+    def draft_modules(self) -> tuple[RawModule, ...]:
+        """Every module of the draft, norms included, in header order."""
+        known: dict[str, bool] = {}
+        found = []
+        for raw in self.checkpoint.modules.values() if self.family else ():
+            holder = raw.name.partition(".experts.")[0]
+            if holder not in known:
+                known[holder] = self.in_draft(raw.name)
+            if known[holder]:
+                found.append(raw)
+        return tuple(found)
+
+    @cached_property
+    def draft_tensor_names(self) -> tuple[str, ...]:
+        """The names of the draft's tensors, in header order."""
+        return tuple(tensor_name(raw.name, cell.suffix) for raw in self.draft_modules for cell in raw.cells)
 
     @cached_property
     def _schemes(self) -> Mapping[str, str]:
@@ -363,7 +387,9 @@ def _judge(world: World, engine: Engine, profile: Profile, part: Part, method: M
         return Judge(engine, profile, part, method, None, "unsupported", "this release does not know the format")
     rows = cache.rows(view, profile.first, method.name)
     mappers, packed = _config_object(world, view, profile.first, method.name)
-    return Judge(engine, profile, part, method, view, "known", "", rows, mappers, packed)
+    return Judge(
+        engine, profile, part, method, view, "known", "", rows, mappers, engine.handed_over(method.name, packed)
+    )
 
 
 def _no_view(family: Family, engine: str, part: Part) -> tuple[Known, str]:

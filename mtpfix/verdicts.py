@@ -125,6 +125,12 @@ def outcome(engine: str, allocated: str, stored: str) -> Outcome:
     return Outcome("loads", "")
 
 
+def unwritten(allocated: str, stored: str) -> tuple[str, ...]:
+    """The scales that a scheme has and another stored one lacks: what nothing writes when the one is loaded as other."""
+    built, held = LAYOUTS.get(allocated), LAYOUTS.get(stored)
+    return tuple(name for name in built.scales if name not in held.scales) if built and held else ()
+
+
 def mismatches(world: World, table: Table) -> Iterator[Mismatch]:
     """Every module of a table that does not load as it is stored."""
     value = table.fragment.value if table.fragment else {}

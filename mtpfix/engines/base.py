@@ -81,6 +81,9 @@ class Engine(Protocol):
     def matcher(self, query: MatchQuery) -> Matcher:
         """A matcher; a config that the engine cannot parse gives one whose every answer is `error`."""
 
+    def handed_over(self, method: str, packed: Packed) -> Packed:
+        """A class's packed mapping as the loader hands it to a method's quantization config."""
+
     def change_points(self, method: str) -> tuple[str, ...]:
         """Releases at which matching for this method changed, the first modelled release included, ascending.
         A release inside two points behaves as the point before it."""

@@ -108,6 +108,10 @@ class CompressedTensors:
             return Remembered(lambda *_: answer)
         return built(lambda: _rule(query))
 
+    def handed_over(self, method: str, packed: Packed) -> Packed:
+        """The class's packed mapping as it is."""
+        return packed
+
     def change_points(self, method: str, model_type: str = "") -> tuple[str, ...]:
         """The one modelled release."""
         return self.releases

@@ -35,7 +35,7 @@ from mtpfix.engines.listing import (
 )
 from mtpfix.engines.releases import at_least, modelled
 from mtpfix.engines.trtllm_qwen import exclusion_names, layer_names
-from mtpfix.model import Answer, Cause, Layer
+from mtpfix.model import Answer, Cause, Layer, Packed
 from mtpfix.regexes import Regex
 
 _REGEX = "re:"
@@ -224,6 +224,10 @@ class TensorRTLLM:
             answer = Answer("unknown", Cause(f"TensorRT-LLM's {query.method or 'unnamed method'} is not modelled"))
             return Remembered(lambda *_: answer)
         return built(lambda: _rule(query))
+
+    def handed_over(self, method: str, packed: Packed) -> Packed:
+        """The class's packed mapping as it is."""
+        return packed
 
     def change_points(self, method: str, model_type: str = "") -> tuple[str, ...]:
         """All three snapshots differ for every ModelOpt method."""

@@ -27,7 +27,7 @@ from mtpfix.engines.listing import (
     texts,
 )
 from mtpfix.engines.releases import modelled
-from mtpfix.model import Answer, Cause, Layer
+from mtpfix.model import Answer, Cause, Layer, Packed
 
 _LITERAL = re.compile(r"[\w.-]*", re.ASCII)
 _BOUNDARY = r"(?:(?<=\.)|(?=\.|$))"
@@ -135,6 +135,10 @@ class Transformers:
         else:
             answer = Answer("plain", Cause("transformers skips a quantization method that it does not know"))
         return Remembered(lambda *_: answer)
+
+    def handed_over(self, method: str, packed: Packed) -> Packed:
+        """The class's packed mapping as it is."""
+        return packed
 
     def change_points(self, method: str, model_type: str = "") -> tuple[str, ...]:
         """The one modelled release."""

@@ -30,6 +30,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry("deepseek_v32", ("deepseek_v32",)),
     Entry("glm_moe_dsa", ("glm_moe_dsa",)),
     Entry("deepseek_v4", ("deepseek_v4",)),
+    Entry("hy_v3", ("hy_v3",)),
 )
 _BY_TYPE: Mapping[str, str] = {kind: entry.name for entry in REGISTRY for kind in entry.model_types}
 

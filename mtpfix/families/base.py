@@ -70,6 +70,14 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Option:
+    """A switch for the matcher (base.MatchQuery.options) that a model class sets in some releases."""
+
+    value: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """How one engine, in a range of releases, builds one part of a family.
 
@@ -79,7 +87,7 @@ class View:
     mapper_methods methods the class hands it out for; empty: all
     packed         the class's packed_modules_mapping; None: the class sets none
     architectures  config.json architectures the view is for; empty: all of the family
-    options        switches for the matcher (base.MatchQuery.options)
+    options        switches for the matcher, by name; `options_at` gives those of one release
     points         every release at which something in this view changes
     """
 
@@ -94,7 +102,7 @@ class View:
     rows: PatternMap[AskRow]
     specials: tuple[Special, ...]
     faults: tuple[Fault, ...]
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Option] = field(default_factory=dict)
     points: tuple[str, ...] = ()
     mapper_methods: tuple[str, ...] = ()
 
@@ -157,6 +165,11 @@ def view_for(family: Family, engine: str, part: Part, release: str, architecture
         if not view.architectures or set(view.architectures) & set(architectures):
             return view
     return None
+
+
+def options_at(view: View, release: str) -> Mapping[str, str]:
+    """The matcher's switches that the view's class sets in a release."""
+    return {name: option.value for name, option in view.options.items() if holds(release, option.span)}
 
 
 def class_mapper(view: View, layers: int, method: str) -> Mapper | None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from importlib import resources
 from typing import Any
 
-from mtpfix.families.base import AskRow, Family, Fault, Special, View
+from mtpfix.families.base import AskRow, Family, Fault, Option, Special, View
 from mtpfix.families.patterns import PatternMap
 from mtpfix.model import Mapper
 from mtpfix.releases import Span, after, modelled
@@ -72,7 +72,8 @@ def _view(row: Row) -> View:
     specials = tuple(_special(item) for item in row.get("special", ()))
     faults = tuple(_fault(item) for item in _fault_rows(row))
     spans = [_span(row), *(ask.span for _, ask in rows)]
-    spans += [*(fact.span for fact in specials), *(fact.span for fact in faults)]
+    options = {name: _option(value) for name, value in row.get("options", {}).items()}
+    spans += [fact.span for fact in (*specials, *faults, *options.values())]
     return View(
         engine=row["engine"],
         part=row["part"],
@@ -85,10 +86,15 @@ def _view(row: Row) -> View:
         rows=PatternMap(rows),
         specials=specials,
         faults=faults,
-        options=dict(row.get("options", {})),
+        options=options,
         points=_points(row["engine"], spans),
         mapper_methods=tuple(row.get("mapper", {}).get("methods", ())),
     )
+
+
+def _option(value: Any) -> Option:
+    """A text, or a table with `value` and the releases in which it holds."""
+    return Option(value, Span("", "", "")) if isinstance(value, str) else Option(value["value"], _span(value))
 
 
 def _points(engine: str, spans: Iterable[Span]) -> tuple[str, ...]:

@@ -21,12 +21,18 @@ Key = tuple[str, tuple[str, ...], Part, str]
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A mismatch that a rule answers for. `fixed`: the plan mends it; `entry`: the entry at fault, if one is."""
+    """A mismatch that a rule answers for.
+
+    fixed      the plan mends it
+    entry      the entry at fault, if one is
+    collision  a name that this engine asks for a module of this part and for another one that is stored otherwise
+    """
 
     mismatch: Mismatch
     fixed: bool
     location: Location | None = None
     entry: str = ""
+    collision: str = ""
 
 
 @dataclass(frozen=True)
@@ -189,3 +195,35 @@ def evidence(claim: Claim) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 module`, `4 modules`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def workaround(context: Context, claims: Sequence[Claim]) -> str:
+    """Releases that build a module in full precision by themselves, whatever the lists say, as a sentence; or ""."""
+    names = {claim.mismatch.row.unit.name for claim in claims}
+    found = {
+        answer.cause.rule: judge
+        for table in context.before
+        for row, answer in table.decided
+        if row.unit.name in names and row.specials and answer.decision == "plain" and answer.cause.rule
+        for judge in (table.judge,)
+    }
+    judges = [
+        table.judge
+        for table in context.before
+        if any(row.unit.name in names and row.specials and answer.cause.rule in found for row, answer in table.decided)
+    ]
+    if not found:
+        return ""
+    return f" Worked around in {', '.join(spans(judges))}: {next(iter(found))}."
+
+
+def way_out(context: Context, part: str) -> str:
+    """Where a part loads as it is stored once the plan is applied, as advice."""
+    good = [row for row in context.rows_after if row.part == part and row.verdict == "loads"]
+    if not good:
+        return f"no modelled release loads the {part} as it is stored"
+    names: dict[str, set[str]] = {}
+    for row in good:
+        names.setdefault(row.engine, set()).update(row.releases)
+    places = " and ".join(text for engine, found in names.items() for text in _ranges(engine, found))
+    return f"the {part} loads in {places}"

@@ -35,7 +35,7 @@ def claims(
         after = still.pop(key_of(item), None)
         same = after is not None and _nature(after) == _nature(item)
         fragment = fragments[id(item.judge)]
-        claim = Claim(item, not same, *_entry_at_fault(item, fragment))
+        claim = Claim(item, not same, *_entry_at_fault(item, fragment), home.collision(item.judge))
         out.setdefault(home.rule(claim, fragment), []).append(claim)
         if after is not None and not same:
             out.setdefault(home.rule(Claim(after, False), fragment), []).append(Claim(after, False))
@@ -60,6 +60,7 @@ class _Home:
         self.world = world
         self.tables = tables
         self._names: dict[tuple[object, ...], frozenset[str]] = {}
+        self._collisions: dict[int, str] = {}
         self._readings: dict[tuple[str, str], set[str]] = {}
         self._broad: dict[tuple[str, str], bool] = {}
         self._lists: dict[tuple[str, str], tuple[Format | None, tuple[str, ...]]] = {}
@@ -157,7 +158,24 @@ class _Home:
         fmt, _ = self._list_of(fragment)
         if fmt is None or fragment is None or fmt.exclusions(fragment.value) is None:
             return "MTP015"
-        return "MTP015" if asked.runtime in self._quantized_names(item.judge) else "MTP008"
+        return "MTP015" if self.collision(item.judge) else "MTP008"
+
+    def collision(self, judge: Judge) -> str:
+        """A name that this judge asks for a plain module, and for one of the other part that is stored quantized.
+
+        One is enough: the part does not load without it, so that entries for the rest would be half a repair.
+        """
+        if id(judge) not in self._collisions:
+            taken = self._quantized_names(judge)
+            asked = (
+                row.ask.runtime
+                for table in self.tables
+                if table.judge is judge
+                for row, answer in table.decided
+                if row.ask is not None and row.unit.stored.plain and answer.decision == "quantized"
+            )
+            self._collisions[id(judge)] = next((name for name in asked if name in taken), "")
+        return self._collisions[id(judge)]
 
     def _quantized_names(self, judge: Judge) -> frozenset[str]:
         """Runtime names that the other part of the same profile asks for modules that are stored quantized."""

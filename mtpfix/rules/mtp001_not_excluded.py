@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtpfix.model import Finding
-from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, list_locations, modules_of, plural, stored_as
+from mtpfix.rules.base import (
+    Context,
+    Rule,
+    by_part,
+    evidence,
+    finding,
+    list_locations,
+    modules_of,
+    plural,
+    stored_as,
+    workaround,
+)
+
+SHOWN = 6
 
 EXPLANATION = """\
 A module is stored in full precision, but no entry of the quantization config covers it. An engine that reads
@@ -27,11 +40,25 @@ def check(context: Context) -> Iterator[Finding]:
             "MTP001",
             claims,
             f"{plural(count, 'module')} of the {part} stored as {stored_as(claims)}, and no entry covers "
-            f"{'it' if count == 1 else 'them'}. {evidence(claims[0])}: {claims[0].mismatch.why}.",
+            f"{'it' if count == 1 else 'them'}. {evidence(claims[0])}: {claims[0].mismatch.why}."
+            f"{_outside(context) if part == 'draft' else ''}{workaround(context, claims)}",
             hint="add the entries of the plan: mtpfix apply",
             fix="safe",
             locations=list_locations(context),
         )
+
+
+def _outside(context: Context) -> str:
+    """The draft's tensors that no entry names, where some are named: what a pattern falls short of."""
+    names = context.world.draft_tensor_names
+    fmt = context.fmt
+    lists = [fmt.exclusions(fragment.value) for fragment in context.fragments()] if fmt else []
+    entries = {entry for where in lists if where for entry in where.entries}
+    left = [name for name in names if fmt and not any(fmt.covers(entry, name.rpartition(".")[0]) for entry in entries)]
+    if not left or len(left) == len(names):
+        return ""
+    shown = ", ".join(left[:SHOWN]) + (" and more" if len(left) > SHOWN else "")
+    return f" Of the draft's {len(names)} tensors {len(left)} are outside every entry: {shown}."
 
 
 RULE = Rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtpfix.model import Finding
-from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural
+from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural, way_out
 
 EXPLANATION = """\
 The lists describe the weights truly, but a release of an engine does not ask them: it builds the module
@@ -27,18 +27,9 @@ def check(context: Context) -> Iterator[Finding]:
                 mine,
                 f"{engine} cannot load {plural(count, 'module')} of the {part} as stored, whatever the lists say. "
                 f"{evidence(newest)}: {newest.mismatch.why}.",
-                hint=_way_out(context, part, engine),
+                hint=way_out(context, part),
                 severity="warning" if context.loads_somewhere(part) else "error",
             )
-
-
-def _way_out(context: Context, part: str, engine: str) -> str:
-    good = [row for row in context.rows_after if row.part == part and row.verdict == "loads"]
-    same = [row.version for row in good if row.engine == engine]
-    if same:
-        return f"{engine} {same[-1]} loads the {part}"
-    other = [f"{row.engine} {row.releases[-1]}" for row in good if row.latest]
-    return f"serve with {' or '.join(other)}" if other else "no modelled release loads it as it is stored"
 
 
 RULE = Rule(

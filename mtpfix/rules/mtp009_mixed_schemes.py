@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtpfix.model import Finding
-from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural, stored_as
+from mtpfix.rules.base import Claim, Context, Rule, by_part, evidence, finding, modules_of, plural, stored_as, way_out
+from mtpfix.verdicts import unwritten
 
 EXPLANATION = """\
 Modules are quantized, and the config says so, but in another scheme than the one that is stored: MXFP4 experts
@@ -25,9 +26,15 @@ def check(context: Context) -> Iterator[Finding]:
             "MTP009",
             claims,
             f"{plural(count, 'module')} of the {part} stored as {stored_as(claims)}, allocated as {allocated}. "
-            f"{evidence(claims[0])}: {claims[0].mismatch.why}.",
-            hint="export the modules in the declared scheme; the matrix names the releases that choose the stored one",
+            f"{evidence(claims[0])}: {claims[0].mismatch.why}.{_unwritten(claims[0])}",
+            hint=f"export the modules in the declared scheme; {way_out(context, part)}",
         )
+
+
+def _unwritten(claim: Claim) -> str:
+    """The scales that the engine allocates and the checkpoint does not hold, as a sentence; or ""."""
+    names = unwritten(claim.mismatch.answer.scheme, claim.mismatch.row.unit.stored.scheme.name)
+    return f" Read without ever being written: {', '.join(names)}." if names else ""
 
 
 RULE = Rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtpfix.model import Finding
-from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural
+from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural, way_out
 
 EXPLANATION = """\
 The format has no list that an engine reads (MXFP4), or the engine looks the module up under a name that another
@@ -20,15 +20,19 @@ def check(context: Context) -> Iterator[Finding]:
     for part, claims in by_part(context.claims.get("MTP015", ())).items():
         for engine in dict.fromkeys(claim.mismatch.judge.engine.name for claim in claims):
             mine = [claim for claim in claims if claim.mismatch.judge.engine.name == engine]
-            asked = mine[0].mismatch.row.ask
             _, count = modules_of(mine)
+            name = mine[0].collision
+            why = (
+                f"it asks for {name}, also the name of a module stored quantized"
+                if name
+                else "it reads no list for them"
+            )
             yield finding(
                 "MTP015",
                 mine,
-                f"no safe entry covers {plural(count, 'module')} of the {part} in {engine}: it asks for "
-                f"{asked.runtime if asked else ''}, also the name of a module stored quantized, or it reads no list. "
+                f"no safe entry covers {plural(count, 'module')} of the {part} in {engine}: {why}. "
                 f"{evidence(mine[0])}: {mine[0].mismatch.why}.",
-                hint="serve with an engine that the matrix shows as loading, or without this draft",
+                hint=way_out(context, part),
                 severity="warning" if context.loads_somewhere(part) else "error",
             )
 

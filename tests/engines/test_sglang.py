@@ -9,7 +9,6 @@ import pytest
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.sglang import ENGINE
-from mtpfix.engines.sglang.engine import handed_over
 from mtpfix.engines.sglang.names import renamed
 from mtpfix.engines.sglang.switches import SWITCHES
 from mtpfix.model import Answer, Layer, Mapper
@@ -703,8 +702,8 @@ def test_no_config_makes_a_matcher_raise(method: str, value: Any) -> None:
 
 
 def test_the_loader_adds_fused_names_for_quark() -> None:
-    assert handed_over("fp8", PACKED) == PACKED
-    assert set(handed_over("quark", {})) == {"gate_up_proj", "fused_qkv_a_proj_with_mqa"}
+    assert ENGINE.handed_over("fp8", PACKED) == PACKED
+    assert set(ENGINE.handed_over("quark", {})) == {"gate_up_proj", "fused_qkv_a_proj_with_mqa"}
 
 
 def test_change_points() -> None:

@@ -41,7 +41,7 @@ def auto_round(query: MatchQuery) -> Rule:
     config = query.config
     for name in Settings._fields:
         needed(config, name)
-    backend = next((config[name] for name in ("backend", "vllm_backend", "sglang_backend") if name in config), "auto")
+    backend = _backend(config)
     for name, allowed in _ALLOWED.items():
         value = backend if name == "backend" else config.get(name, _DEFAULTS.get(name))
         if value not in allowed:
@@ -49,8 +49,17 @@ def auto_round(query: MatchQuery) -> Rule:
     return _Layers(query).answer
 
 
+def _backend(config: Mapping[str, Any]) -> Any:
+    return next((config[name] for name in ("backend", "vllm_backend", "sglang_backend") if name in config), "auto")
+
+
+def _class_of(config: Mapping[str, Any]) -> str:
+    """Whose layers are built. (sglang 0.5.23 srt/layers/quantization/auto_round.py:638)"""
+    return "gptq" if "gptq" in config.get("packing_format", _DEFAULTS["packing_format"]) + _backend(config) else "awq"
+
+
 class _Layers:
-    __slots__ = ("_blocks", "_default", "_extra", "_packed", "_patterns")
+    __slots__ = ("_blocks", "_default", "_extra", "_packed", "_patterns", "_taken")
 
     def __init__(self, query: MatchQuery) -> None:
         config = query.config
@@ -61,6 +70,7 @@ class _Layers:
         self._blocks = tuple(blocks.split(",") if isinstance(blocks, str) else blocks or ())
         self._extra: Mapping[str, Any] = config.get("extra_config") or {}
         self._packed = query.packed if self._extra and query.options.get("class_sets_packed") else {}
+        self._taken = _class_of(config)
         self._patterns = [
             pattern_of(self._entry(key), key)
             for key in self._extra
@@ -73,7 +83,7 @@ class _Layers:
             return plain(entry or "outside the blocks to quantize, or a head")
         if layer == "embedding":
             return plain(_NEVER)
-        return quantized("auto-round", entry or "no key of extra_config matches")
+        return quantized(f"{self._taken}{settings.bits}", entry or "no key of extra_config matches")
 
     def _of(self, name: str, layer: Layer) -> tuple[Settings, Entry | None]:
         """The settings of a layer and the key that gave them.

@@ -39,11 +39,6 @@ _LOADER_PACKED: Mapping[str, Packed] = {
 }
 
 
-def handed_over(method: str, packed: Packed) -> Packed:
-    """A class's packed mapping as the loader hands it to a method: Quark gets two fused names besides."""
-    return {**packed, **_LOADER_PACKED.get(method, {})}
-
-
 class SGLang:
     """The engine, all its modelled releases."""
 
@@ -61,6 +56,10 @@ class SGLang:
             answer = Answer("unknown", Cause(f"SGLang's {query.method or 'unnamed method'} is not modelled"))
             return Remembered(lambda *_: answer)
         return built(lambda: builder(query))
+
+    def handed_over(self, method: str, packed: Packed) -> Packed:
+        """A class's packed mapping as the loader hands it to a method: Quark gets two fused names besides."""
+        return {**packed, **_LOADER_PACKED.get(method, {})}
 
     def change_points(self, method: str, model_type: str = "") -> tuple[str, ...]:
         """Releases at which matching for this method changed; with a model type, only what concerns that type."""

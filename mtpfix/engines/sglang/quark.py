@@ -6,6 +6,7 @@ import fnmatch
 from collections.abc import Mapping
 from typing import Any
 
+from mtpfix.engines import quark_schemes
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.listing import Entry, Rule, firsts, picked, plain, quantized, read_list, unique
 from mtpfix.engines.sglang.ct_lists import REGEX, agreed, regexes
@@ -15,6 +16,7 @@ from mtpfix.model import Answer, Layer, Packed
 
 _NEVER = "the method leaves this kind of layer alone"
 _FP8 = ("fp8_e4m3", "fp8_e4m3fn")
+_BUILT = ("mxfp4", "fp8", "fp8-channel")
 
 
 def quark(query: MatchQuery) -> Rule:
@@ -108,7 +110,14 @@ class _Quark:
         own = self._config_of(runtime, layer)
         if layer not in ("linear", "moe"):
             return plain(_NEVER)
-        return quantized("fp8-block" if self._block_fp8 and _is_block_fp8(own) else "quark", "no entry excludes it")
+        return quantized(self._scheme(own), "no entry excludes it")
+
+    def _scheme(self, own: Any) -> str:
+        """What is allocated; from 0.5.21 block FP8 goes to the FP8 class. (sglang 0.5.23 quark.py:799-1020)"""
+        if self._block_fp8 and _is_block_fp8(own):
+            return "fp8-block"
+        found = quark_schemes.scheme_of(own)
+        return found if found in _BUILT else quark_schemes.UNKNOWN
 
     def _config_of(self, name: str, layer: Layer) -> Any:
         """The layer's own config: by pattern, by kind of layer, else the global one.

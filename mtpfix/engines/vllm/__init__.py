@@ -12,7 +12,7 @@ from mtpfix.engines.vllm import compressed_tensors, fp8, gptq_awq, inc, modelopt
 from mtpfix.engines.vllm.answers import Constant, Decider, Refusal, SafeMatcher, plain
 from mtpfix.engines.vllm.detect import UNQUANTIZED, detect
 from mtpfix.engines.vllm.switches import ENGINE_NAME, METHODS, change_points, known
-from mtpfix.model import Answer, Cause
+from mtpfix.model import Answer, Cause, Packed
 
 __all__ = ["ENGINE"]
 
@@ -52,6 +52,10 @@ class Vllm:
     def matcher(self, query: MatchQuery) -> SafeMatcher:
         """A matcher for one config and one release."""
         return SafeMatcher(lambda: _build(query))
+
+    def handed_over(self, method: str, packed: Packed) -> Packed:
+        """The class's packed mapping as it is."""
+        return packed
 
     def change_points(self, method: str) -> tuple[str, ...]:
         """Releases at which matching for this method changed."""

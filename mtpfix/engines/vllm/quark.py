@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase, translate
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
+from mtpfix.engines.quark_schemes import scheme_of
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, quantized
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename
 from mtpfix.engines.vllm.matching import Ancestors, Exact, Patterns, agreed, earliest, shards
@@ -91,29 +92,6 @@ class Quark:
             if whole is not None or not fused:
                 return whole
         return agreed(name, shards(name, leaf, self._packed), self._patterns.find)
-
-
-def scheme_of(config: Any) -> str:
-    """What the engine allocates under a Quark layer config; the method's name where that is not known."""
-    weight = config.get("weight") if isinstance(config, Mapping) else None
-    parts = weight if isinstance(weight, list) else [weight]
-    kinds = [(str(part.get("dtype")), str(part.get("qscheme"))) for part in parts if isinstance(part, Mapping)]
-    return _SCHEMES.get(tuple(kinds), "quark")
-
-
-_SCHEMES: Mapping[tuple[tuple[str, str], ...], str] = {
-    (("fp8_e4m3", "per_tensor"),): "fp8",
-    (("fp8_e4m3", "per_channel"),): "fp8-channel",
-    (("fp8_e4m3", "per_block"),): "fp8-block-ct",
-    (("fp8_e4m3", "per_group"),): "mxfp8",
-    (("fp4", "per_group"),): "mxfp4",
-    (("fp4", "per_group"), ("fp8_e4m3", "per_tensor")): "nvfp4",
-    (("int8", "per_tensor"),): "ct-w8a8",
-    (("int8", "per_channel"),): "ct-w8a8",
-    (("int4", "per_group"),): "quark-int4",
-    (("uint4", "per_group"),): "quark-int4",
-}
-"""vllm-0.33.0 Q/quark/quark.py:806-870 and Q/quark/schemes: type and granularity of the weights."""
 
 
 def _layer_configs(config: Mapping[str, Any], mappers: Sequence[Mapper], packed: Packed) -> LayerConfigs:
