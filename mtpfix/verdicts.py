@@ -126,7 +126,7 @@ def outcome(engine: str, allocated: str, stored: str) -> Outcome:
 
 
 def unwritten(allocated: str, stored: str) -> tuple[str, ...]:
-    """The scales that a scheme has and another stored one lacks: what nothing writes when the one is loaded as other."""
+    """The scales that an allocated scheme has and a stored one lacks: nothing writes them when it is loaded."""
     built, held = LAYOUTS.get(allocated), LAYOUTS.get(stored)
     return tuple(name for name in built.scales if name not in held.scales) if built and held else ()
 

@@ -39,6 +39,9 @@ SHARED = {
     "vllm": re.compile(r"(^|\.)embed_tokens\."),
     "sglang": re.compile(r"(^|\.)(embed_tokens|lm_head|shared_head\.head|head)\."),
 }
+# Architectures that refuse the attention of a CPU before anything is built.
+WANTS_GPU_ATTENTION = ("ExaoneMoEForCausalLM", "ExaoneMoeForCausalLM", "MiMoV2FlashForCausalLM", "MiMoV2ForCausalLM")
+GPU_ATTENTION = ("attention_backend=triton",)
 SEPARATE = ("Gemma4AssistantForCausalLM",)
 LOGS = Path(tempfile.gettempdir()) / "mtpfix-record"
 Json = dict[str, Any]
@@ -205,7 +208,8 @@ def _sglang_settings(folder: Path, part: str) -> list[str]:
     """On a CPU the server settings would not choose the Marlin classes for a target, as they do on a GPU."""
     config = json.loads((folder / "config.json").read_text("utf-8"))
     method = config.get("quantization_config", {}).get("quant_method")
-    return [f"quantization={method}_marlin"] if part == "target" and method in ("gptq", "awq") else []
+    settings = [f"quantization={method}_marlin"] if part == "target" and method in ("gptq", "awq") else []
+    return [*settings, *GPU_ATTENTION] if _architecture(folder) in WANTS_GPU_ATTENTION else settings
 
 
 def checkpoint_of(source: Path, into: Path) -> tuple[str, str, Path]:

@@ -17,6 +17,21 @@ from contextlib import contextmanager
 from typing import Any
 
 
+# Model types whose checkpoints bring their config class as remote code, and the class of transformers it derives from.
+REMOTE_CONFIGS = {"mimo": "Qwen2Config", "mimo_v2": "MiMoV2FlashConfig"}
+
+
+def register_configs() -> None:
+    """Makes the engines accept those checkpoints without their code."""
+    import transformers
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    for name, base in REMOTE_CONFIGS.items():
+        if name not in CONFIG_MAPPING and hasattr(transformers, base):
+            found = type(base, (getattr(transformers, base),), {"model_type": name})
+            transformers.AutoConfig.register(name, found)
+
+
 @contextmanager
 def casts() -> Iterator[set[str]]:
     """Pairs of dtypes of copies that read quantized bytes as plain numbers: the scales were dropped."""
@@ -66,6 +81,7 @@ def main() -> None:
         loaded[name] = importlib.import_module(name)
         for prepare in ("boot", "widen"):
             getattr(loaded[name], prepare, lambda: None)()
+    register_configs()
     for line in sys.stdin:
         script, result, *arguments = json.loads(line)
         pid = os.fork()
