@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from mtpfix import releases
 from mtpfix.engines.base import Engine, Matcher, MatchQuery, Method
-from mtpfix.engines.sources import CONFIG, Fragment, fragment_for, refusal
+from mtpfix.engines.sources import CONFIG, Fragment, declared, fragment_for, refusal
 from mtpfix.families import identify
 from mtpfix.families.base import (
     LIST_LAYERS,
@@ -262,7 +262,15 @@ class World:
     @cached_property
     def stored_layers(self) -> int:
         """How many draft layers the headers hold."""
-        return len({layer_of(unit.name) for unit in self.by_part["draft"]} - {None})
+        numbered = {layer_of(unit.name) for unit in self.by_part["draft"]} - {None}
+        return -(-len(numbered) // self._steps)
+
+    @cached_property
+    def _steps(self) -> int:
+        """How many numbered layers one draft layer has."""
+        key = self.family.steps_key if self.family else ""
+        pattern = config_value(self.config, (key,)) if key else None
+        return len(pattern) if isinstance(pattern, str) and pattern else 1
 
     @property
     def draft_is_absent(self) -> bool:
@@ -284,7 +292,7 @@ class World:
             return True
         listed = [unit for unit in self.by_part["draft"] if unit.stored.raw.listed]
         layers = {layer_of(unit.name) for unit in listed} - {None}
-        return bool(listed) and len(layers) >= (self.declared or 0)
+        return bool(listed) and len(layers) >= (self.declared or 0) * self._steps
 
     def misexported(self, unit: Unit) -> bool:
         """Whether a module is stored in a form that no list can describe."""
@@ -369,7 +377,7 @@ def _family_points(world: World, engine: str) -> tuple[str, ...]:
 
 
 def _method(world: World, engine: Engine, release: str, fragment: Fragment | None) -> Method:
-    chosen = fragment or fragment_for(engine.name, release, world.files)
+    chosen = fragment or declared(engine.name, world.files)
     if chosen is None:
         return UNQUANTIZED
     found = engine.method(chosen.value, release, model_type=world.model_type)

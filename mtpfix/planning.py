@@ -132,14 +132,22 @@ def _edits(item: Solution) -> Iterator[Edit]:
     if where.keyed:
         names = dict(zip(where.places, where.entries, strict=True))
         yield from (Edit(file, "remove", place + pointer(names[at])) for at in item.removed)
-        yield from (Edit(file, "add", place + pointer(entry), {}, first=True) for entry in reversed(entries))
+        yield from (_new_key(item, place, entry) for entry in reversed(entries))
         return
     yield from (Edit(file, "remove", f"{place}/{at}") for at in sorted(item.removed, reverse=True))
     yield from (Edit(file, "add", f"{place}/-", entry) for entry in entries)
 
 
+def _new_key(item: Solution, place: str, entry: str) -> Edit:
+    """A new member before its siblings, of which the first that matches wins; one that exists gets another value."""
+    value, held = item.where.value, item.listed()
+    if isinstance(held, Mapping) and entry in held:
+        return Edit(item.fragment.file, "replace", place + pointer(entry), value)
+    return Edit(item.fragment.file, "add", place + pointer(entry), value, first=True)
+
+
 def _new_list(item: Solution, place: str, entries: list[str]) -> Edit:
-    value = {entry: {} for entry in entries} if item.where.keyed else entries
+    value = dict.fromkeys(entries, item.where.value) if item.where.keyed else entries
     *path, key = tokens(item.where.pointer)
     inner: Any = item.fragment.value
     for step in path:

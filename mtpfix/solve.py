@@ -51,6 +51,13 @@ class Solution:
     def empty(self) -> bool:
         return not self.removed and not self.added
 
+    def listed(self) -> Any:
+        """The list as it stands, None where there is none."""
+        found: Any = self.fragment.value
+        for step in self.where.pointer.split("/")[1:]:
+            found = found.get(step)
+        return found
+
     def value(self) -> Mapping[str, Any]:
         """The quantization config after the change."""
         return rewritten(self.fragment.value, self.where, self.removed, [item.entry for item in self.added])
@@ -79,20 +86,20 @@ def rewritten(
     value: Mapping[str, Any], where: ExclusionList, removed: Iterable[int], added: Sequence[str]
 ) -> Mapping[str, Any]:
     """A quantization config with entries taken out of its exclusion list and others put in."""
-    *path, key = where.pointer.split("/")[1:]
-    out: dict[str, Any] = dict(value)
-    inner = out
-    for step in path:
-        inner[step] = dict(inner[step])
-        inner = inner[step]
-    gone = set(removed)
-    old = inner.get(key)
-    if where.keyed:
-        items = list(old.items()) if isinstance(old, Mapping) else []
-        inner[key] = {**{entry: {} for entry in added}, **dict(_kept(items, gone))}
-    elif where.present or added:
-        inner[key] = [*_kept(list(old) if isinstance(old, (list, tuple)) else [], gone), *added]
+    out: Mapping[str, Any] = _changed(value, where.pointer.split("/")[1:], where, set(removed), added)
     return out
+
+
+def _changed(old: Any, path: Sequence[str], where: ExclusionList, gone: set[int], added: Sequence[str]) -> Any:
+    if path:
+        held = old.get(path[0])
+        if held is None and not (where.present or added):
+            return old
+        return {**old, path[0]: _changed(held, path[1:], where, gone, added)}
+    if not where.keyed:
+        return [*_kept(list(old) if isinstance(old, (list, tuple)) else [], gone), *added]
+    items = _kept(list(old.items()) if isinstance(old, Mapping) else [], gone)
+    return {**dict.fromkeys(added, where.value), **{name: value for name, value in items if name not in added}}
 
 
 def _kept(items: Sequence[Any], gone: set[int]) -> list[Any]:
@@ -186,7 +193,7 @@ class Solver:
         goes only where it was meant for a module that is decided wrongly, and no engine makes sense of it.
         """
         missing = self._missing_names(self.base)
-        cited = {answer.cause.entry for _, _, answer in self._pairs(self.base)}
+        cited = {entry for judge, row, answer in self._pairs(self.base) for entry in _cited(judge, row, answer)}
         texts = {
             entry
             for entry in self.where.entries
@@ -433,6 +440,16 @@ class Solver:
         return tuple(place for place in removed if place not in stays), tuple(
             item for item in added if item.entry not in back
         )
+
+
+def _cited(judge: Judge, row: Row, answer: Answer) -> Iterator[str]:
+    """The entry that decided, and the same entry for the other shards of a fused module."""
+    entry = answer.cause.entry
+    yield entry
+    shards = judge.packed.get(row.ask.runtime.rpartition(".")[2], ()) if row.ask and entry else ()
+    for shard in shards:
+        if shard in entry:
+            yield from (entry.replace(shard, other) for other in shards)
 
 
 def compact(judge: Judge) -> tuple[Judge, tuple[tuple[str, ...], ...]]:

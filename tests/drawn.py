@@ -89,8 +89,14 @@ class Case:
         )
 
     def __repr__(self) -> str:
-        odd = {name: kind for name, kind in self.stored.items()}
-        return f"Case({self.family}, {self.fmt}, N={_count(self.made)}, stored={odd}, ignore={self.ignore}, sidecar={self.sidecar})"
+        layers, drafts = _count(self.made), len(known.fronts(self.made))
+        return (
+            f"Case({self.family} of {layers}+{drafts} layers, {self.fmt}, stored={self.stored}, "
+            f"ignore={self.ignore}, sidecar={self.sidecar}, style={self.style})"
+        )
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))
 
 
 def _count(made: Model) -> int:

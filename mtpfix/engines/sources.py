@@ -58,36 +58,17 @@ def _has_layers_and_cache(value: Mapping[str, Any]) -> bool:
     return _has_layers(value) and ("kv_cache_quant_algo" in value or "kv_cache_scheme" in value)
 
 
-def _vllm(files: Mapping[str, JsonFile], release: str) -> Fragment | None:
+def _vllm(files: Mapping[str, JsonFile]) -> Fragment | None:
     inside, beside = config_fragments(files), sidecar_fragment(files)
     top = [fragment for fragment in inside if fragment.pointer == "/quantization_config"]
-    order = [*top, *([beside] if beside else []), *inside]
-    return _mixed_from_sidecar(order, beside, _has_layers, release, "0.17.0")
+    return next(iter([*top, *([beside] if beside else []), *inside]), None)
 
 
-def _sglang(files: Mapping[str, JsonFile], release: str) -> Fragment | None:
-    inside, beside = config_fragments(files), sidecar_fragment(files)
-
-    return _mixed_from_sidecar(
-        [*inside, *([beside] if beside else [])], beside, _has_layers_and_cache, release, "0.5.15"
-    )
+def _sglang(files: Mapping[str, JsonFile]) -> Fragment | None:
+    return next(iter(config_fragments(files)), None) or sidecar_fragment(files)
 
 
-def _mixed_from_sidecar(
-    order: list[Fragment],
-    beside: Fragment | None,
-    complete: Callable[[Mapping[str, Any]], bool],
-    release: str,
-    since: str,
-) -> Fragment | None:
-    chosen = order[0] if order else None
-    if chosen is None or beside is None or chosen.file == SIDECAR or not at_least(release, since):
-        return chosen
-    mixed = str(chosen.value.get("quant_algo", "")).upper() == "MIXED_PRECISION"
-    return beside if mixed and not complete(chosen.value) else chosen
-
-
-def _tensorrt_llm(files: Mapping[str, JsonFile], release: str) -> Fragment | None:
+def _tensorrt_llm(files: Mapping[str, JsonFile]) -> Fragment | None:
     beside = sidecar_fragment(files)
     if beside:
         nested = beside.value.get("quantization")
@@ -96,11 +77,11 @@ def _tensorrt_llm(files: Mapping[str, JsonFile], release: str) -> Fragment | Non
     return next(iter(config_fragments(files)), None)
 
 
-def _transformers(files: Mapping[str, JsonFile], release: str) -> Fragment | None:
+def _transformers(files: Mapping[str, JsonFile]) -> Fragment | None:
     return next(iter(config_fragments(files)), None)
 
 
-_CHOICE: Mapping[str, Callable[[Mapping[str, JsonFile], str], Fragment | None]] = {
+_CHOICE: Mapping[str, Callable[[Mapping[str, JsonFile]], Fragment | None]] = {
     "vllm": _vllm,
     "sglang": _sglang,
     "tensorrt-llm": _tensorrt_llm,
@@ -108,18 +89,43 @@ _CHOICE: Mapping[str, Callable[[Mapping[str, JsonFile], str], Fragment | None]] 
 }
 
 
-def refusal(engine: str, release: str, method: str, files: Mapping[str, JsonFile]) -> str:
-    """The engine's words where it looks for a sidecar that is not there; "" where it reads what it needs."""
-    chosen = fragment_for(engine, release, files)
-    if method != "modelopt_mixed" or chosen is None or SIDECAR in files:
-        return ""
-    complete = {"vllm": _has_layers, "sglang": _has_layers_and_cache}.get(engine)
-    since = {"vllm": "0.17.0", "sglang": "0.5.15"}.get(engine, "")
-    if complete is None or not at_least(release, since) or complete(chosen.value):
-        return ""
-    return "ValueError: Cannot find the config file for modelopt_mixed"
+@dataclass(frozen=True, slots=True)
+class _Mixed:
+    """What an engine wants a MIXED_PRECISION config to say, and from which release; else it reads the sidecar."""
+
+    complete: Callable[[Mapping[str, Any]], bool]
+    since: str
+
+
+_MIXED: Mapping[str, _Mixed] = {
+    "vllm": _Mixed(_has_layers, "0.17.0"),
+    "sglang": _Mixed(_has_layers_and_cache, "0.5.15"),
+}
+
+
+def declared(engine: str, files: Mapping[str, JsonFile]) -> Fragment | None:
+    """The quantization config that an engine detects its method from, or None where there is none."""
+    return _CHOICE[engine](files)
 
 
 def fragment_for(engine: str, release: str, files: Mapping[str, JsonFile]) -> Fragment | None:
-    """The quantization config that an engine release reads, or None where there is none."""
-    return _CHOICE[engine](files, release)
+    """The quantization config whose lists an engine release reads, or None where there is none."""
+    chosen = declared(engine, files)
+    return sidecar_fragment(files) or chosen if chosen and _incomplete(engine, release, chosen) else chosen
+
+
+def _incomplete(engine: str, release: str, chosen: Fragment) -> bool:
+    """Whether a config is MIXED_PRECISION and says too little for this engine release."""
+    wants = _MIXED.get(engine)
+    if wants is None or chosen.file == SIDECAR or not at_least(release, wants.since):
+        return False
+    mixed = str(chosen.value.get("quant_algo", "")).upper() == "MIXED_PRECISION"
+    return mixed and not wants.complete(chosen.value)
+
+
+def refusal(engine: str, release: str, method: str, files: Mapping[str, JsonFile]) -> str:
+    """The engine's words where it looks for a sidecar that is not there; "" where it reads what it needs."""
+    chosen = declared(engine, files)
+    if method != "modelopt_mixed" or chosen is None or SIDECAR in files or not _incomplete(engine, release, chosen):
+        return ""
+    return "ValueError: Cannot find the config file for modelopt_mixed"

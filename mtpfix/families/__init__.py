@@ -31,6 +31,7 @@ REGISTRY: tuple[Entry, ...] = (
     Entry("glm_moe_dsa", ("glm_moe_dsa",)),
     Entry("deepseek_v4", ("deepseek_v4",)),
     Entry("hy_v3", ("hy_v3",)),
+    Entry("nemotron_h", ("nemotron_h", "nemotron_h_puzzle", "nemotron_h_omni")),
 )
 _BY_TYPE: Mapping[str, str] = {kind: entry.name for entry in REGISTRY for kind in entry.model_types}
 

@@ -114,6 +114,7 @@ class Family:
     layers_key      config key of N, the number of the target's decoder layers
     count_keys      config keys that count draft layers; the first present one wins
     separate        the whole checkpoint is a draft of another model
+    steps_key       config key whose text has a character for each numbered layer of one draft layer
     draft           patterns of the modules that belong to the draft
     full_precision  modules that every right exporter keeps in full precision
     wrapper         (wrapped, stripped) prefixes of the draft's names, where it sits under a wrapper
@@ -132,6 +133,7 @@ class Family:
     views: tuple[View, ...]
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    steps_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

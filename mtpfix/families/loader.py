@@ -51,6 +51,7 @@ def _family(raw: Row) -> Family:
         views=tuple(_view(row) for row in raw.get("view", ())),
         notes=tuple(raw.get("notes", ())),
         sources=tuple(raw.get("sources", ())),
+        steps_key=draft.get("steps", ""),
     )
 
 

@@ -5,13 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mtpfix.formats.auto_round import AutoRound
+from mtpfix.formats.awq import Awq
 from mtpfix.formats.base import Format
+from mtpfix.formats.bitsandbytes import BitsAndBytes
+from mtpfix.formats.blockwise_int8 import BlockwiseInt8
 from mtpfix.formats.compressed_tensors import CompressedTensors
+from mtpfix.formats.fbgemm_fp8 import FbgemmFp8
 from mtpfix.formats.fp8 import Fp8
 from mtpfix.formats.gptq import Gptq
+from mtpfix.formats.hqq import Hqq
+from mtpfix.formats.listless import LISTLESS
 from mtpfix.formats.modelopt import ModelOpt
+from mtpfix.formats.mxfp8 import Mxfp8
+from mtpfix.formats.quark import Quark
+from mtpfix.formats.torchao import TorchAo
+from mtpfix.formats.w8a8_int8 import W8A8Int8
 
-FORMATS: tuple[Format, ...] = (ModelOpt(), CompressedTensors(), Fp8(), Gptq())
+FORMATS: tuple[Format, ...] = (
+    ModelOpt(),
+    CompressedTensors(),
+    Fp8(),
+    Gptq(),
+    Awq(),
+    AutoRound(),
+    Quark(),
+    Mxfp8(),
+    W8A8Int8(),
+    BlockwiseInt8(),
+    BitsAndBytes(),
+    TorchAo(),
+    FbgemmFp8(),
+    Hqq(),
+    *LISTLESS,
+)
 
 
 def format_of(value: Mapping[str, Any]) -> Format | None:

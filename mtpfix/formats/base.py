@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from mtpfix.regexes import TooCostly, compiled
@@ -20,10 +20,11 @@ Reach = Literal["below", "experts", "leaf"]
 class ExclusionList:
     """One list of exclusions of a quantization config.
 
-    pointer  relative to the quantization config
+    pointer  relative to the quantization config; "" where its own keys are the list
     present  whether the key exists; an absent list is where a new entry would go
     entries  as written; for a dictionary (`keyed`) its keys; anything that is no text is left out
     places   the entries' own places in the list, which tell more than their order where something was left out
+    value    what a new key of a `keyed` list holds
     """
 
     pointer: str
@@ -31,6 +32,7 @@ class ExclusionList:
     places: tuple[int, ...]
     present: bool
     keyed: bool = False
+    value: Any = field(default_factory=dict)
 
 
 class Format(Protocol):
@@ -56,6 +58,14 @@ class Format(Protocol):
 
     def container(self) -> bool:
         """Whether one entry for the whole draft (`mtp`) is good style; else an entry a layer."""
+
+
+_WRAPPERS = re.compile(r"^(?:(?:model|language_model)\.)+(?=[a-z_]+\.)")
+
+
+def without_wrapper(node: str) -> str:
+    """A node without the prefixes that engines and checkpoints spell differently: `layers.92`, `mtp.layers.0`."""
+    return _WRAPPERS.sub("", node)
 
 
 def regex_matches(pattern: str, name: str) -> bool:

@@ -14,13 +14,13 @@ from mtpfix.formats.base import ExclusionList, Reach, at, text_entries
 
 
 class Fp8:
-    """`quant_method: fp8`."""
+    """`quant_method: fp8`, and DeepSeek-V4's own name for it."""
 
     name = "fp8"
     title = "fp8"
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
-        return value.get("quant_method") == "fp8"
+        return value.get("quant_method") in ("fp8", "deepseek_v4_fp8")
 
     def exclusions(self, value: Mapping[str, Any]) -> ExclusionList | None:
         filled = text_entries(value.get("ignored_layers"))
