@@ -29,6 +29,7 @@ from mtpfix.families.base import (
     config_value,
     is_draft,
     options_at,
+    special_for,
     view_for,
     whole_number,
 )
@@ -395,14 +396,15 @@ def _judge(world: World, engine: Engine, profile: Profile, part: Part, method: M
         return Judge(engine, profile, part, method, None, "unsupported", "this release does not know the format")
     rows = cache.rows(view, profile.first, method.name)
     mappers, packed = _config_object(world, view, profile.first, method.name)
-    return Judge(
-        engine, profile, part, method, view, "known", "", rows, mappers, engine.handed_over(method.name, packed)
-    )
+    packed = engine.handed_over(method.name, packed, profile.first)
+    return Judge(engine, profile, part, method, view, "known", "", rows, mappers, packed)
 
 
 def _no_view(family: Family, engine: str, part: Part) -> tuple[Known, str]:
     if any(view.engine == engine and view.part == part for view in family.views):
         return "unsupported", f"this release does not know {family.title}"
+    if part == "draft" and engine in family.draftless:
+        return "unsupported", f"{engine} has no draft class for {family.title}"
     if engine == "transformers" and part == "draft":
         return "unsupported", "transformers builds no draft"
     return "unknown", f"no facts about {family.title} in {engine}"
@@ -432,6 +434,7 @@ class _RowCache:
         self._world = world
         self._rows: dict[tuple[int, str, int], tuple[Row, ...]] = {}
         self._alike: dict[tuple[object, ...], tuple[Row, ...]] = {}
+        self._bound: dict[tuple[int, tuple[str, ...]], Special] = {}
 
     def rows(self, view: View, release: str, method: str) -> tuple[Row, ...]:
         stage = sum(releases.at_least(release, point) for point in view.points)
@@ -450,8 +453,14 @@ class _RowCache:
             own = unit.draft == (view.part == "draft")
             asked = ask(view, unit.key, world.layers, release, method)
             if own or (asked is not None and view.part == "draft"):
-                specials = tuple(fact for fact in facts if fact.modules.find(unit.key, world.layers) is not None)
-                yield Row(unit, asked, specials)
+                yield Row(unit, asked, tuple(self._specials(facts, unit)))
+
+    def _specials(self, facts: Iterable[Special], unit: Unit) -> Iterable[Special]:
+        """The specials that name a unit; those with like conditions are one object, to be decided once."""
+        for fact in facts:
+            found = special_for(fact, unit.key, self._world.layers)
+            if found is not None:
+                yield self._bound.setdefault((id(fact), tuple(found.when.values())), found)
 
 
 Decided = tuple[tuple[Row, Answer], ...]

@@ -18,13 +18,14 @@ from mtpfix.decisions import Judge, Row, Unit, World
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.formats.base import ExclusionList, Format, Reach
-from mtpfix.model import Answer, Part
+from mtpfix.model import Answer, Cause, Part
 from mtpfix.rules.entries import means
 from mtpfix.verdicts import mismatch
 
 Role = Literal["faithful", "stripped", "alias"]
 Verdicts = tuple[tuple[Answer, ...], ...]
 PARTS: tuple[Part, ...] = ("target", "draft")
+EXPERT_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,18 +129,23 @@ class Solver:
             for judge in reversed(bench.judges)
             if judge.view and not judge.method.error
         }
+        newest = {(judge.signature, id(bench)) for bench in benches for judge in bench.judges if judge.profile.latest}
+        self.newest = tuple(at for at, seat in enumerate(seats) if seat in newest)
         self.judges = tuple(judge for _, judge, _ in seats.values())
         self.members = tuple(names for _, _, names in seats.values())
         self._benches = tuple(bench for bench, _, _ in seats.values())
         self._known: dict[tuple[tuple[int, ...], tuple[str, ...]], Verdicts] = {}
         self._judged: dict[tuple[int, str, str], bool] = {}
+        lost = colliding(benches)
+        self._ceded = {id(judge) for at, (_, judge, _) in seats.items() if at in lost}
         self.base = self._try((), ())
 
     def solve(self, malformed: Callable[[str], bool]) -> Solution:
         """The change that mends most and harms nothing; an empty one where nothing can be mended."""
         removed = self._gone(malformed)
         added = self._faithful(removed)
-        added = self._aliases(removed, added)
+        if removed or added or not self._settled():
+            added = self._aliases(removed, added)
         added = self._pruned(removed, added)
         removed, added = self._cancelled(removed, added)
         final = self._try(removed, self._entries(added))
@@ -165,8 +171,16 @@ class Solver:
             return False
         at = (id(row), judge.profile.first, answer.decision + answer.scheme)
         if at not in self._judged:
-            self._judged[at] = mismatch(self.world, judge, self.fragment.value, row, answer) is not None
+            self._judged[at] = self._hurts(judge, row, answer)
         return self._judged[at]
+
+    def _hurts(self, judge: Judge, row: Row, answer: Answer) -> bool:
+        """Whether a decision keeps a module from loading, and a fault that strikes every decision alike does not."""
+        found = mismatch(self.world, judge, self.fragment.value, row, answer)
+        if found is None or found.fault is None or not row.unit.stored.plain:
+            return found is not None
+        listed = mismatch(self.world, judge, self.fragment.value, row, Answer("plain", Cause()))
+        return listed is None or listed.fault is not found.fault
 
     def _pairs(self, state: Verdicts) -> Iterator[tuple[Judge, Row, Answer]]:
         for judge, answers in zip(self.judges, state, strict=True):
@@ -174,14 +188,32 @@ class Solver:
                 yield judge, row, answer
 
     def _faults(self, state: Verdicts) -> int:
-        return sum(self._wrong(judge, row, answer) for judge, row, answer in self._pairs(state))
+        return sum(
+            self._wrong(judge, row, answer)
+            for judge, row, answer in self._pairs(state)
+            if id(judge) not in self._ceded
+        )
 
     def _harmed(self, before: Verdicts, after: Verdicts) -> bool:
-        """Whether anything that was right is wrong after a change, or anything not plain is newly taken for plain."""
+        """Whether anything that was right is wrong after a change, or anything not plain is newly taken for plain.
+
+        What a draft got right by accident, under names that are the target's (`colliding`), may become wrong.
+        """
         return any(
-            (self._wrong(judge, row, new) and not self._wrong(judge, row, old))
+            (id(judge) not in self._ceded and self._wrong(judge, row, new) and not self._wrong(judge, row, old))
             or (not row.unit.stored.plain and (old.decision, new.decision) == ("quantized", "plain"))
             for (judge, row, old), (_, _, new) in zip(self._pairs(before), self._pairs(after), strict=True)
+        )
+
+    def _settled(self) -> bool:
+        """Whether the newest release of every engine takes the list rightly as it is.
+
+        Then what an older one lacks is that release's fault; the list is not rewritten in its words alone.
+        """
+        return bool(self.newest) and not any(
+            self._wrong(self.judges[at], row, answer)
+            for at in self.newest
+            for row, answer in zip(self.judges[at].rows, self.base[at], strict=True)
         )
 
     # -- entries that have to go -------------------------------------------------------------------------------
@@ -203,8 +235,24 @@ class Solver:
             removed = _places(self.where, texts)
             new = self._bad(removed) - texts
             if not new:
-                return removed
+                return _places(self.where, texts - self._vain(removed, texts))
             texts |= new
+
+    def _vain(self, removed: tuple[int, ...], texts: set[str]) -> set[str]:
+        """Entries that go for nothing: every module that they made plain is built in a scheme that does not fit it."""
+        state = self._try(removed, ())
+        useful = {
+            entry
+            for at, judge in enumerate(self.judges)
+            for row, old, new in zip(judge.rows, self.base[at], state[at], strict=True)
+            for entry in _cited(judge, row, old)
+            if old.decision != "plain" or row.unit.stored.plain or not self._misfits(judge, row, new)
+        }
+        named = {entry for judge, row, answer in self._pairs(self.base) for entry in _cited(judge, row, answer)}
+        return (texts & named) - useful
+
+    def _misfits(self, judge: Judge, row: Row, answer: Answer) -> bool:
+        return mismatch(self.world, judge, self.fragment.value, row, answer) is not None
 
     def _bad(self, removed: tuple[int, ...]) -> set[str]:
         """Entries that are at fault once some are gone."""
@@ -227,13 +275,10 @@ class Solver:
 
     def _shard_entries(self, at: int, row: Row, removed: tuple[int, ...]) -> set[str]:
         """Entries that name some shards of a fused module whose shards are all stored quantized."""
-        assert row.ask is not None
         judge, bench = self.judges[at], self._benches[at]
-        fused = row.ask.runtime.rpartition(".")[2]
-        parent = row.ask.runtime.removesuffix(fused)
         value = rewritten(bench.value, bench.where, removed, ())
         matcher = judge.engine.matcher(judge.query(self.world, value))
-        answers = [matcher.decide(parent + shard, "linear") for shard in judge.packed.get(fused, ())]
+        answers = [matcher.decide(name, "linear") for name in _shard_names(judge, row)]
         return {answer.cause.entry for answer in answers if answer.decision == "plain" and answer.cause.pointer}
 
     # -- entries that have to come -----------------------------------------------------------------------------
@@ -333,11 +378,11 @@ class Solver:
 
         A judge whose part would still not load with them gets none: half a repair is only noise in the list.
         """
-        for at in sorted(range(len(self.judges)), key=lambda at: not self.judges[at].profile.latest):
+        for at in sorted(range(len(self.judges)), key=lambda at: at not in self.newest):
             state = self._try(removed, self._entries(added))
             if self._short(at, state) and not self._collides(at, state):
                 trial, after = self._aliased(removed, added, at, state)
-                added = trial if not self._short(at, after) else added
+                added = trial if not self._short(at, after) and self._fits(at, after) else added
         return added
 
     def _short(self, at: int, state: Verdicts) -> bool:
@@ -345,6 +390,14 @@ class Solver:
         judge = self.judges[at]
         rows = zip(judge.rows, state[at], strict=True)
         return any(answer.decision == "quantized" and self._missing(judge, row, answer) for row, answer in rows)
+
+    def _fits(self, at: int, state: Verdicts) -> bool:
+        """Whether what a judge builds quantized fits what is stored: names do not mend another scheme."""
+        judge = self.judges[at]
+        return not any(
+            answer.decision == "quantized" and row.unit.stored.quantized and self._misfits(judge, row, answer)
+            for row, answer in zip(judge.rows, state[at], strict=True)
+        )
 
     def _collides(self, at: int, state: Verdicts) -> bool:
         """Whether a module that is missing shares its runtime name with one that is stored otherwise: nothing helps."""
@@ -450,6 +503,46 @@ def _cited(judge: Judge, row: Row, answer: Answer) -> Iterator[str]:
     for shard in shards:
         if shard in entry:
             yield from (entry.replace(shard, other) for other in shards)
+
+
+def colliding(benches: Iterable[Bench]) -> set[tuple[object, int]]:
+    """Draft judges (signature and bench) that ask for a plain module by the name of a target's quantized one.
+
+    No list can make such a draft load: an entry that it needs takes the target's module along, and the target has
+    the name. One release of a signature that has no such name is enough to leave its judges out.
+    """
+    found: dict[tuple[object, int], bool] = {}
+    for bench in benches:
+        targets = {judge.profile: judge.rows for judge in bench.judges if judge.part == "target"}
+        taken = {at: _names(rows, "quantized") for at, rows in {id(rows): rows for rows in targets.values()}.items()}
+        for judge in bench.judges:
+            if judge.part == "draft" and judge.view and not judge.method.error:
+                at = (judge.signature, id(bench))
+                names = taken.get(id(targets.get(judge.profile)), frozenset())
+                found[at] = found.get(at, True) and not names.isdisjoint(_names(judge.rows, "plain"))
+    return {at for at, hit in found.items() if hit}
+
+
+def _names(rows: Sequence[Row], kind: str) -> frozenset[str]:
+    """The names by which rows ask for modules of one kind of storage, where no class decides by itself."""
+    return frozenset(
+        row.ask.runtime
+        for row in rows
+        if row.ask is not None and row.ask.layer in LIST_LAYERS and not row.specials
+        and row.unit.stored.scheme.kind == kind
+    )  # fmt: skip
+
+
+def _shard_names(judge: Judge, row: Row) -> Iterator[str]:
+    """The names that a fused module's shards would be asked by: of a fused linear, or of a stack of experts."""
+    assert row.ask is not None
+    runtime = row.ask.runtime
+    if row.ask.layer == "moe":
+        for number in row.unit.stored.experts:
+            yield from (f"{runtime}.{number}.{name}" for name in row.ask.projections or EXPERT_PROJECTIONS)
+        return
+    fused = runtime.rpartition(".")[2]
+    yield from (runtime.removesuffix(fused) + shard for shard in judge.packed.get(fused, ()))
 
 
 def compact(judge: Judge) -> tuple[Judge, tuple[tuple[str, ...], ...]]:

@@ -77,12 +77,15 @@ LAYOUTS: Mapping[str, Layout] = {
         "weight_scale": "group", "weight_global_scale": "tensor", "input_global_scale": "tensor"}),
     "ct-nvfp4a16": Layout("weight_packed", False, {"weight_scale": "group", "weight_global_scale": "tensor"}),
     "ct-mxfp4": Layout("weight_packed", False, {"weight_scale": "group"}),
-    "ct-w4a16": Layout("weight_packed", False, {"weight_scale": "group"}),
-    "ct-w8a16": Layout("weight_packed", False, {"weight_scale": "group"}),
+    **{f"ct-w{bits}a16": Layout("weight_packed", False, {"weight_scale": "group"}) for bits in range(2, 9)},
     "ct-w8a8": Layout("weight", True, {"weight_scale": "channel"}),
-    "gptq4": Layout("qweight", False, _INT4),
-    "gptq8": Layout("qweight", False, _INT4),
-    "awq4": Layout("qweight", False, _INT4),
+    "int8-block": Layout("weight", True, {"weight_scale_inv": "block"}),
+    **{f"{method}{bits}": Layout("qweight", False, _INT4) for method in ("gptq", "awq") for bits in range(2, 9)},
+    "quark-int4": Layout("weight", False, {"weight_scale": "group", "weight_zero_point": "group"}),
+    "w4afp8": Layout("weight", False, {"weight_scale_inv": "group"}),
+    "gptoss-mxfp4": Layout("weight", False, {"weight_scale": "group"}),  # renamed while it is loaded
+    "bnb4": Layout("weight", False, {"weight.absmax": "group"}),
+    "bnb8": Layout("weight", True, {"SCB": "channel"}),
 }  # fmt: skip
 # What a loader does with a stored tensor that no parameter waits for, unless a family says otherwise.
 SKIPS_UNKNOWN_NAMES = frozenset({"sglang", "transformers"})

@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 from mtpfix.checkpoint.headers import DTYPE_BITS
@@ -315,7 +316,15 @@ _CT_FP4 = {
     "num_bits": 4, "type": "float", "symmetric": True, "strategy": "tensor_group", "group_size": 16, "dynamic": False,
 }  # fmt: skip
 Entries = Sequence[Any]
-ABSENT: Any = object()
+
+
+class Nothing(Enum):
+    """A list that is not written at all."""
+
+    ABSENT = 0
+
+
+ABSENT: Any = Nothing.ABSENT
 
 
 @dataclass(frozen=True)

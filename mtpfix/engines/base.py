@@ -81,7 +81,7 @@ class Engine(Protocol):
     def matcher(self, query: MatchQuery) -> Matcher:
         """A matcher; a config that the engine cannot parse gives one whose every answer is `error`."""
 
-    def handed_over(self, method: str, packed: Packed) -> Packed:
+    def handed_over(self, method: str, packed: Packed, release: str) -> Packed:
         """A class's packed mapping as the loader hands it to a method's quantization config."""
 
     def change_points(self, method: str) -> tuple[str, ...]:

@@ -225,7 +225,7 @@ class TensorRTLLM:
             return Remembered(lambda *_: answer)
         return built(lambda: _rule(query))
 
-    def handed_over(self, method: str, packed: Packed) -> Packed:
+    def handed_over(self, method: str, packed: Packed, release: str) -> Packed:
         """The class's packed mapping as it is."""
         return packed
 

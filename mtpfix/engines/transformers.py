@@ -136,7 +136,7 @@ class Transformers:
             answer = Answer("plain", Cause("transformers skips a quantization method that it does not know"))
         return Remembered(lambda *_: answer)
 
-    def handed_over(self, method: str, packed: Packed) -> Packed:
+    def handed_over(self, method: str, packed: Packed, release: str) -> Packed:
         """The class's packed mapping as it is."""
         return packed
 

@@ -32,6 +32,21 @@ REGISTRY: tuple[Entry, ...] = (
     Entry("deepseek_v4", ("deepseek_v4",)),
     Entry("hy_v3", ("hy_v3",)),
     Entry("nemotron_h", ("nemotron_h", "nemotron_h_puzzle", "nemotron_h_omni")),
+    Entry("step3p5", ("step3p5", "step3p7")),
+    Entry("step5", ("step5", "step5_vl")),
+    Entry("bailing", ("bailing_hybrid",)),
+    Entry("exaone_moe", ("exaone_moe",)),
+    Entry("ernie4_5_moe", ("ernie4_5_moe",)),
+    Entry("mimo", ("mimo",)),
+    Entry("longcat_flash", ("longcat_flash",)),
+    Entry("minimax_m3", ("minimax_m3_vl", "minimax_m3_text")),
+    Entry("hy_v4", ("hy_v4",)),
+    Entry("pangu_ultra_moe", ("pangu_ultra_moe",)),
+    Entry("mimo_v2", ("mimo_v2_flash", "mimo_v2", "mimo_v2_omni")),
+    Entry("glm4_moe_lite", ("glm4_moe_lite",)),
+    Entry("glm_ocr", ("glm_ocr", "glm_ocr_text")),
+    Entry("qwen4_exp", ("qwen4_exp", "qwen4_exp_text")),
+    Entry("dots3_note", ("dots3_note",)),
 )
 _BY_TYPE: Mapping[str, str] = {kind: entry.name for entry in REGISTRY for kind in entry.model_types}
 

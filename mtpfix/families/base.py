@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mtpfix.families.patterns import Key, PatternMap, fill
@@ -14,6 +15,7 @@ AskLayer = Literal["linear", "moe", "lm_head", "embedding", "unasked", "absent"]
 LIST_LAYERS: Mapping[str, Layer] = {
     "linear": "linear", "moe": "moe", "lm_head": "lm_head", "embedding": "embedding",
 }  # fmt: skip
+_COUNT = re.compile(r"\{N(?:\+(\d+))?\}")
 _TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
 
 
@@ -83,7 +85,7 @@ class View:
 
     quant          `own`: a quantization config object of this part's own; `shared`: the target's object,
                    mapped by the target's class first (vLLM drafts); `none`: built without quantization
-    mapper         the class's name mapper; None: the class has none. `{N}` stands for the number of layers
+    mapper         the class's name mapper; None: the class has none. `{N}` and `{N+1}` stand for layer numbers
     mapper_methods methods the class hands it out for; empty: all
     packed         the class's packed_modules_mapping; None: the class sets none
     architectures  config.json architectures the view is for; empty: all of the family
@@ -118,6 +120,7 @@ class Family:
     draft           patterns of the modules that belong to the draft
     full_precision  modules that every right exporter keeps in full precision
     wrapper         (wrapped, stripped) prefixes of the draft's names, where it sits under a wrapper
+    draftless       engines that have no class for the draft
     """
 
     name: str
@@ -131,6 +134,7 @@ class Family:
     full_precision: PatternMap[bool]
     wrapper: tuple[str, str] | None
     views: tuple[View, ...]
+    draftless: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     steps_key: str = ""
@@ -159,6 +163,16 @@ def ask(view: View, key: Key, layers: int, release: str, method: str) -> Ask | N
     return Ask(fill(row.asks, bound, layers), row.layer, row.projections, row.why)
 
 
+def special_for(fact: Special, key: Key, layers: int) -> Special | None:
+    """A special as it holds for one module, its conditions' slots filled in; None where it does not name the module."""
+    found = fact.modules.find(key, layers)
+    if found is None:
+        return None
+    if not any("{" in text for text in fact.when.values()):
+        return fact
+    return replace(fact, when={name: fill(text, found[1], layers) for name, text in fact.when.items()})
+
+
 def view_for(family: Family, engine: str, part: Part, release: str, architectures: tuple[str, ...]) -> View | None:
     """The view of an engine release on a part; None where that release does not know the family."""
     for view in family.views:
@@ -179,8 +193,11 @@ def class_mapper(view: View, layers: int, method: str) -> Mapper | None:
     if view.mapper is None or (view.mapper_methods and method not in view.mapper_methods):
         return None
 
+    def numbered(text: str) -> str:
+        return _COUNT.sub(lambda found: str(layers + int(found[1] or 0)), text)
+
     def filled(pairs: tuple[tuple[str, str | None], ...]) -> tuple[tuple[str, str | None], ...]:
-        return tuple((old.replace("{N}", str(layers)), new) for old, new in pairs)
+        return tuple((numbered(old), None if new is None else numbered(new)) for old, new in pairs)
 
     rules = view.mapper
     return Mapper(filled(rules.prefix), filled(rules.substr), filled(rules.suffix), rules.regex)

@@ -49,6 +49,7 @@ def _family(raw: Row) -> Family:
         full_precision=_names(draft.get("full_precision", ())),
         wrapper=_wrapper(draft),
         views=tuple(_view(row) for row in raw.get("view", ())),
+        draftless=tuple(draft.get("without", ())),
         notes=tuple(raw.get("notes", ())),
         sources=tuple(raw.get("sources", ())),
         steps_key=draft.get("steps", ""),

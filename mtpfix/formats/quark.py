@@ -2,7 +2,8 @@
 
 vLLM (vllm-0.33.0 model_executor/layers/quantization/quark/utils.py:31-66) and SGLang (sglang-0.5.23
 srt/layers/quantization/quark/utils.py:46-109) match a pattern from the start of the name and take stars in a name to
-the letter; the experts of a layer are asked for as one module. AMD's exporter lists every module by name.
+the letter; the experts of a layer are asked for as one module. AMD's exporter lists every module by name; where an
+engine reads more into a name than the module (SGLang's Qwen3.5 drafter), a pattern for that one name says the same.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Quark:
         return self.aliases(node, reach)
 
     def aliases(self, node: str, reach: Reach) -> tuple[str, ...]:
-        return (rf"re:^{re.escape(node)}\..*",) if reach == "below" else (node,)
+        literal = re.escape(node)
+        return (rf"re:^{literal}\..*",) if reach == "below" else (node, rf"re:^{literal}$")
 
     def covers(self, entry: str, name: str) -> bool:
         if entry.startswith("re:"):

@@ -75,12 +75,48 @@ class ChangePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Profile:
+    """A range of releases that match alike for a method, what changed at its start, and how many decisions that the
+    engine's own code made in it the model was held to."""
+
+    method: str
+    first: str
+    last: str
+    recorded: int
+    changes: tuple[ChangePoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class EngineFacts:
     """What is modelled of an engine."""
 
     name: str
     releases: tuple[str, ...]
     changes: tuple[ChangePoint, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A recorded decision that the model answers differently: where it stands, what was asked, both answers."""
+
+    place: str
+    engine: str
+    method: str
+    release: str
+    runtime: str
+    recorded: str
+    modelled: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Recorded decisions put to the models, by engine, method and release; `skipped`: of engines without a model."""
+
+    disagreements: tuple[Disagreement, ...]
+    checked: Mapping[tuple[str, str, str], int]
+    skipped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,3 +154,4 @@ class Format:
     tensors: Callable[[TensorList, Page], str] | None = None
     rules: Callable[[RuleList, Page], str] | None = None
     engines: Callable[[tuple[EngineFacts, ...], Page], str] | None = None
+    replayed: Callable[[Replayed, Page], str] | None = None

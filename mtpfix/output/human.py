@@ -320,4 +320,5 @@ FORMAT = Format(
     tensors=listing.tensors_text,
     rules=listing.rules_text,
     engines=listing.engines_text,
+    replayed=listing.replayed_text,
 )

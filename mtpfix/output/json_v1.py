@@ -12,7 +12,16 @@ from typing import Any, Literal, TypedDict
 
 import mtpfix
 from mtpfix.model import Certificate, DecisionRow, EngineRow, Finding, Plan, Report
-from mtpfix.output.base import CheckResult, EngineFacts, Format, Page, RuleText, TensorRow
+from mtpfix.output.base import (
+    CheckResult,
+    Disagreement,
+    EngineFacts,
+    Format,
+    Page,
+    Replayed,
+    RuleText,
+    TensorRow,
+)
 from mtpfix.patch import ops
 
 VERSION: Literal[1] = 1
@@ -166,17 +175,46 @@ class ChangeV1(TypedDict):
     source: str
 
 
+class ProfileV1(TypedDict):
+    first: str
+    last: str
+    recorded: int
+    changes: list[str]
+
+
 class EngineFactsV1(TypedDict):
     engine: str
     releases: list[str]
     changes: dict[str, list[ChangeV1]]
+    profiles: dict[str, list[ProfileV1]]
 
 
 class EnginesV1(TypedDict):
-    """What `engines` says; `changes` maps a quantization method to the releases that changed its matching."""
+    """What `engines` says; `changes` maps a quantization method to the releases that changed its matching, `profiles`
+    to the ranges of releases that match alike."""
 
     schema_version: Literal[1]
     engines: list[EngineFactsV1]
+
+
+class DisagreementV1(TypedDict):
+    place: str
+    engine: str
+    method: str
+    release: str
+    runtime: str
+    recorded: str
+    modelled: str
+    why: str
+
+
+class ReplayV1(TypedDict):
+    """What `engines --replay` says; `checked` maps engine, method and release to a number of recorded decisions."""
+
+    schema_version: Literal[1]
+    checked: dict[str, dict[str, dict[str, int]]]
+    skipped: int
+    disagreements: list[DisagreementV1]
 
 
 def report(value: Report, rules: Mapping[str, RuleText]) -> ReportV1:
@@ -317,7 +355,44 @@ def _facts(facts: EngineFacts) -> EngineFactsV1:
     changes: defaultdict[str, list[ChangeV1]] = defaultdict(list)
     for point in facts.changes:
         changes[point.method].append({"release": point.release, "name": point.name, "source": point.source})
-    return {"engine": facts.name, "releases": list(facts.releases), "changes": dict(changes)}
+    profiles: defaultdict[str, list[ProfileV1]] = defaultdict(list)
+    for profile in facts.profiles:
+        names = [point.name for point in profile.changes]
+        profiles[profile.method].append(
+            {"first": profile.first, "last": profile.last, "recorded": profile.recorded, "changes": names}
+        )
+    return {
+        "engine": facts.name,
+        "releases": list(facts.releases),
+        "changes": dict(changes),
+        "profiles": dict(profiles),
+    }
+
+
+def replayed(result: Replayed) -> ReplayV1:
+    """A replay in its published shape."""
+    checked: dict[str, dict[str, dict[str, int]]] = {}
+    for (engine, method, release), count in result.checked.items():
+        checked.setdefault(engine, {}).setdefault(method, {})[release] = count
+    return {
+        "schema_version": VERSION,
+        "checked": checked,
+        "skipped": result.skipped,
+        "disagreements": [_disagreement(found) for found in result.disagreements],
+    }
+
+
+def _disagreement(found: Disagreement) -> DisagreementV1:
+    return {
+        "place": found.place,
+        "engine": found.engine,
+        "method": found.method,
+        "release": found.release,
+        "runtime": found.runtime,
+        "recorded": found.recorded,
+        "modelled": found.modelled,
+        "why": found.why,
+    }
 
 
 def _check_text(result: CheckResult, _page: Page) -> str:
@@ -339,4 +414,5 @@ FORMAT = Format(
     tensors=lambda listing, _page: _line(tensors(listing.rows)),
     rules=lambda chosen, _page: _line(rules(chosen.rules)),
     engines=lambda facts, _page: _line(engines(facts)),
+    replayed=lambda result, _page: _line(replayed(result)),
 )

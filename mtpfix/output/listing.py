@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from mtpfix.model import DecisionRow
 from mtpfix.output import matrix
-from mtpfix.output.base import ChangePoint, EngineFacts, Page, RuleList, RuleText, TensorList, TensorRow
+from mtpfix.output.base import EngineFacts, Page, Profile, Replayed, RuleList, RuleText, TensorList, TensorRow
 from mtpfix.output.collapse import collapsed
 from mtpfix.output.text import Cell, clean, listed, page_text, paint, paragraph, plural, table
 from mtpfix.releases import key
@@ -184,7 +186,7 @@ def _explained(block: str, page: Page) -> list[str]:
 
 
 def engines_text(engines: tuple[EngineFacts, ...], page: Page) -> str:
-    """For each engine its releases, and by method how matching changed and since when."""
+    """For each engine its releases, and by method the ranges of them that match alike, with what changed at each."""
     lines: list[str] = []
     for facts in engines:
         ends = span(facts.releases[0], facts.releases[-1], page) if facts.releases else ""
@@ -192,22 +194,52 @@ def engines_text(engines: tuple[EngineFacts, ...], page: Page) -> str:
         lines += [""] if lines else []
         lines += [paint(line, page, "bold") for line in paragraph(title, page)]
         lines += paragraph(" ".join(facts.releases), page, indent="  ")
-        lines += table(
-            [row for method, points in _by_method(facts).items() for row in _points(method, points, page)], page
-        )
+        lines += table(_profiles(facts.profiles, page), page)
     return page_text(lines)
 
 
-def _by_method(facts: EngineFacts) -> dict[str, list[ChangePoint]]:
-    methods: dict[str, list[ChangePoint]] = {}
-    for point in sorted(facts.changes, key=lambda point: key(point.release)):
-        methods.setdefault(point.method, []).append(point)
-    return methods
+def _profiles(profiles: Iterable[Profile], page: Page) -> list[list[Cell]]:
+    """A row for each change; a range of releases and its recorded decisions stand in the first of its rows."""
+    rows: list[list[Cell]] = []
+    method = ""
+    for profile in profiles:
+        recorded = f"{profile.recorded} recorded" if profile.recorded else ""
+        heads = [(profile.method if profile.method != method else "", span(profile.first, profile.last, page), recorded)]
+        method = profile.method
+        changes = [(point.name, point.source) for point in profile.changes] or [("", "")]
+        for head, change in zip_longest(heads, changes, fillvalue=("", "", "")):
+            name, *rest = (clean(text, page) for text in (*head, *change))
+            rows.append([Cell(name, ("cyan",)), *map(Cell, rest)])
+    return rows
 
 
-def _points(method: str, points: Sequence[ChangePoint], page: Page) -> list[list[Cell]]:
+def replayed_text(result: Replayed, page: Page) -> str:
+    """Each disagreement, then for each engine and method how many recorded decisions the model agrees with."""
+    lines: list[str] = []
+    for found in result.disagreements:
+        asked = f"{found.place}: {found.engine} {found.release} {found.method}, asked as {found.runtime or '(no name)'}"
+        lines += paragraph(asked, page)
+        why = f" ({found.why})" if found.why else ""
+        lines += paragraph(f"recorded {found.recorded}, modelled {found.modelled}{why}", page, indent="  ")
+    lines += [""] if lines else []
+    lines += table(_totals(result, page), page)
+    lines += paragraph(_summary(result), page)
+    return page_text(lines)
+
+
+def _totals(result: Replayed, page: Page) -> list[list[Cell]]:
+    wrong = Counter((found.engine, found.method) for found in result.disagreements)
+    rows = Counter[tuple[str, str]]()
+    for (engine, method, _), count in result.checked.items():
+        rows[engine, method] += count
     return [
-        [Cell("" if at else clean(method, page), ("cyan",))]
-        + [Cell(clean(text, page)) for text in (point.release, point.name, point.source)]
-        for at, point in enumerate(points)
+        [Cell(clean(engine, page), ("bold",)), Cell(clean(method, page)), Cell(f"{count - wrong[engine, method]}/{count}")]
+        for (engine, method), count in sorted(rows.items())
     ]
+
+
+def _summary(result: Replayed) -> str:
+    checked, wrong = sum(result.checked.values()), len(result.disagreements)
+    text = f"{plural(checked, 'recorded decision')}: {checked - wrong} agree, {wrong} disagree."
+    more = f" {plural(result.skipped, 'row')} of engines that are not modelled left out." if result.skipped else ""
+    return text + more

@@ -144,6 +144,9 @@ SIGNATURES = (
         proof=_words("pre_quant_scale"),
     ),
     Signature("nvfp4", "weight", U8, _W2, _NVFP4 | {"input_scale": _ONE}, _INPUT, proof=frozenset(_NVFP4)),
+    Signature(  # Quark
+        "nvfp4", "weight", U8, _W2, _NVFP4 | {"input_scale_2": _ONE}, proof=_words("input_scale_2")
+    ),
     Signature("nvfp4-w4a16", "weight", U8, _W2, _NVFP4),
     Signature("mxfp4", "weight", U8, _W2, {"weight_scale": _PER_32}, _INPUT),
     # 8-bit floats: ModelOpt, compressed-tensors, transformers, Quark

@@ -9,7 +9,7 @@ from typing import Any
 from records import Record, Run
 
 from mtpfix.families import identify
-from mtpfix.families.base import Ask, Family, View, ask, config_value, view_for
+from mtpfix.families.base import Ask, Family, View, ask, config_value, special_for, view_for
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import Key, key_of
 from mtpfix.releases import holds
@@ -73,8 +73,8 @@ def decided_by_class(case: Case, key: Key) -> bool:
     return any(
         holds(case.run.version, fact.span)
         and (not fact.methods or case.method in fact.methods)
-        and fact.modules.find(key, case.layers) is not None
-        and holds_all(fact.when, case.quant, case.record.config, case.layers)
+        and (found := special_for(fact, key, case.layers)) is not None
+        and holds_all(found.when, case.quant, case.record.config, case.layers)
         for fact in case.view.specials
     )
 

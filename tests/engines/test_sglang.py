@@ -239,21 +239,21 @@ CHANGES: dict[str, tuple[Asked, str, str]] = {
     "quark-default-list": (
         Asked("quark", {name: value for name, value in quark().items() if name != "exclude"}, "a.b"),
         "error:TypeError",
-        "quantized:quark",
+        "quantized:fp8",
     ),
     "quark-mapper": (
         Asked("quark", quark(exclude=["model.layers.61.x"]), "model.decoder.x", mapper=MAPPER),
-        "quantized:quark",
+        "quantized:fp8",
         "plain",
     ),
     "quark-language-model": (
         Asked("quark", quark(exclude=["language_model.a.b"]), "a.b", mapper=MAPPER),
-        "quantized:quark",
+        "quantized:fp8",
         "plain",
     ),
     "quark-direct": (
         Asked("quark", quark(exclude=["a.qkv_proj"]), "a.qkv_proj", packed=True),
-        "quantized:quark",
+        "quantized:fp8",
         "plain",
     ),
     "quark-block-fp8": (
@@ -273,7 +273,7 @@ CHANGES: dict[str, tuple[Asked, str, str]] = {
     "quark-expert-entries": (
         # 0.5.21 quark.py:896: entries for single experts must cover them from 0 on
         Asked("quark", quark(layer_quant_config={f"{MOE}.1.up_proj": {"weight": QUARK_FP8}}), MOE, "moe"),
-        "quantized:quark",
+        "quantized:fp8",
         "error:ValueError",
     ),
 }
@@ -296,7 +296,7 @@ SINCE = {switch.name: switch.since for switch in SWITCHES}
 
 
 def test_every_change_is_tried() -> None:
-    assert set(SINCE) == {*CHANGES, *DETECTED, "mixed-from-sidecar"}
+    assert set(SINCE) == {*CHANGES, *DETECTED, "mixed-from-sidecar", "quark-loader-packed"}
     assert all(switch.since in ENGINE.releases and switch.source for switch in SWITCHES)
 
 
@@ -454,7 +454,7 @@ def test_refused_methods() -> None:
         (Asked("mxfp4", {"quant_method": "mxfp4", "modules_to_not_convert": [MOE]}, MOE, "moe"), "quantized:mxfp4"),
         (Asked("mxfp4", {"quant_method": "mxfp4"}, "a"), "plain"),
         (Asked("blockwise_int8", {"ignored_layers": ["a"]}, "a.b"), "plain"),
-        (Asked("blockwise_int8", {"ignored_layers": [MOE]}, MOE, "moe"), "quantized:blockwise_int8"),
+        (Asked("blockwise_int8", {"ignored_layers": [MOE]}, MOE, "moe"), "quantized:int8-block"),
     ],
 )
 def test_modelopt_and_fp8(asked: Asked, expected: str) -> None:
@@ -526,7 +526,7 @@ def test_modelopt_and_fp8(asked: Asked, expected: str) -> None:
             "error:NotImplementedError",
         ),
         (Asked("w8a8_int8", {"ignore": ["experts"]}, MOE, "moe"), "plain"),
-        (Asked("w8a8_int8", {"ignore": None}, "a"), "quantized:w8a8_int8"),
+        (Asked("w8a8_int8", {"ignore": None}, "a"), "quantized:ct-w8a8"),
         # GPTQ: the first key of `dynamic` that matches decides, for linears (Q/utils.py:254)
         (Asked("gptq", gptq({r"-:.*mtp\.": {}}), "mtp.fc"), "plain"),
         (Asked("gptq", gptq({"+:.*": {"bits": 8}, "-:.*": {}}), "mtp.fc"), "quantized:gptq8"),
@@ -544,9 +544,9 @@ def test_modelopt_and_fp8(asked: Asked, expected: str) -> None:
         (Asked("awq-without-marlin", awq(), MOE, "moe"), "plain"),
         # AutoRound: an exact key, a pattern over the whole name, the blocks, the experts' keys (Q/auto_round.py:190)
         (Asked("auto-round", auto_round({"a.b": {"bits": 16}}), "a.b"), "plain"),
-        (Asked("auto-round", auto_round({"a": {"bits": 16}}), "a.b"), "quantized:auto-round"),
+        (Asked("auto-round", auto_round({"a": {"bits": 16}}), "a.b"), "quantized:gptq4"),
         (Asked("auto-round", auto_round({"a.*": {"bits": 16}}), "a.b"), "plain"),
-        (Asked("auto-round", auto_round({"(": {"bits": 16}}), "a.b"), "quantized:auto-round"),
+        (Asked("auto-round", auto_round({"(": {"bits": 16}}), "a.b"), "quantized:gptq4"),
         (Asked("auto-round", auto_round({}, block_name_to_quantize="model.layers"), "mtp.x"), "plain"),
         (Asked("auto-round", auto_round({f"{MOE}.0.x": {"bits": 16}}), MOE, "moe"), "plain"),
         (
@@ -555,7 +555,7 @@ def test_modelopt_and_fp8(asked: Asked, expected: str) -> None:
         ),
         (
             Asked("auto-round", auto_round({"a.q_proj": {"bits": 16}}), "a.qkv_proj", packed=True),
-            "quantized:auto-round",
+            "quantized:gptq4",
         ),
         (
             Asked(
@@ -570,7 +570,7 @@ def test_modelopt_and_fp8(asked: Asked, expected: str) -> None:
         (Asked("auto-round", auto_round({}), "lm_head", "lm_head"), "plain"),
         (Asked("auto-round", auto_round({}, packing_format="odd"), "a"), "error:ValueError"),
         # Quark: the name or a pattern; an entry below `.experts` excludes them (Q/quark/utils.py:46)
-        (Asked("quark", quark(exclude=["a.*"]), "a.b"), "quantized:quark"),
+        (Asked("quark", quark(exclude=["a.*"]), "a.b"), "quantized:fp8"),
         (Asked("quark", quark(exclude=["re:a"]), "a.b"), "plain"),
         (Asked("quark", quark(exclude=[f"{MOE}.7.up_proj"]), MOE, "moe"), "plain"),
         (Asked("quark", quark(exclude=["a.q_proj"]), "a.qkv_proj", packed=True), "error:ValueError"),
@@ -590,7 +590,7 @@ def test_modelopt_and_fp8(asked: Asked, expected: str) -> None:
             Asked(
                 "quark", quark(export={"kv_cache_group": ["k"]}, layer_quant_config={"k": {"output_tensors": {}}}), "a"
             ),
-            "quantized:quark",
+            "quantized:fp8",
         ),
         (
             Asked(
@@ -601,8 +601,8 @@ def test_modelopt_and_fp8(asked: Asked, expected: str) -> None:
         # bitsandbytes: a component or a leading part; experts always (Q/bitsandbytes.py:156)
         (Asked("bitsandbytes", {"llm_int8_skip_modules": ["fc"]}, "mtp.fc"), "plain"),
         (Asked("bitsandbytes", {"llm_int8_skip_modules": ["model.layers.1"]}, "model.layers.1.x"), "plain"),
-        (Asked("bitsandbytes", {"llm_int8_skip_modules": ["layers.1"]}, "model.layers.1.x"), "quantized:bitsandbytes"),
-        (Asked("bitsandbytes", {"llm_int8_skip_modules": ["experts"]}, MOE, "moe"), "quantized:bitsandbytes"),
+        (Asked("bitsandbytes", {"llm_int8_skip_modules": ["layers.1"]}, "model.layers.1.x"), "quantized:bnb4"),
+        (Asked("bitsandbytes", {"llm_int8_skip_modules": ["experts"]}, MOE, "moe"), "quantized:bnb4"),
         # ModelSlim: the description says how each weight is stored
         (Asked("modelslim", {"a.b.weight": "FLOAT"}, "a.b"), "plain"),
         (Asked("modelslim", {"a.q_proj.weight": "FLOAT"}, "a.qkv_proj", packed=True), "error:ValueError"),
@@ -702,8 +702,9 @@ def test_no_config_makes_a_matcher_raise(method: str, value: Any) -> None:
 
 
 def test_the_loader_adds_fused_names_for_quark() -> None:
-    assert ENGINE.handed_over("fp8", PACKED) == PACKED
-    assert set(ENGINE.handed_over("quark", {})) == {"gate_up_proj", "fused_qkv_a_proj_with_mqa"}
+    assert ENGINE.handed_over("fp8", PACKED, "0.5.23") == PACKED
+    assert ENGINE.handed_over("quark", PACKED, before(SINCE["quark-loader-packed"])) == PACKED
+    assert set(ENGINE.handed_over("quark", {}, "0.5.11")) == {"gate_up_proj", "fused_qkv_a_proj_with_mqa"}
 
 
 def test_change_points() -> None:

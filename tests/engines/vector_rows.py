@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from mtpfix.engines.base import Engine
-from mtpfix.engines.replay import Totals, replay
+from mtpfix.engines.replay import Totals, parse, replay
 
 FOLDER = Path(os.environ.get("MTPFIX_SHARED") or Path(__file__).parents[2].parent / "shared") / "vectors"
 
@@ -24,11 +23,11 @@ def files(*patterns: str) -> list[Any]:
 
 def disagreements(engine: Engine, path: Path) -> list[str]:
     """The rows of a file that the model answers otherwise than the engine did, in words."""
-    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    rows = list(parse(path.name, path.read_text("utf-8")))
     totals = Totals()
     found = [
         f"{row.row['release']} {row.row['runtime']}: {row.row['decision']}, not {row.answer}"
-        for row in replay(rows, {engine.name: engine}, totals)
+        for row in replay(rows, totals, {engine.name: engine})
     ]
     assert totals.checked == len(rows) > 0
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ from mtpfix.patch import invert, ops
 from mtpfix.planning import relevant, solutions, usable
 from mtpfix.rules.base import spans
 from mtpfix.solve import Solution, contradicts
+from mtpfix.solve import rewritten as changed
 from mtpfix.splice import splice
 from mtpfix.verdicts import mismatch, mismatches
 
@@ -52,6 +53,10 @@ class Wrong:
     part: str
     module: str
     decision: str
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return self.engine, self.release, self.part, self.module
 
 
 class Study:
@@ -79,6 +84,10 @@ class Study:
     @cached_property
     def after(self) -> Decisions:
         return decisions(self.repaired, self.engines, self.wanted)
+
+    @cached_property
+    def hurt(self) -> set[Wrong]:
+        return set(wrongs(self.checkpoint, self.engines, self.wanted))
 
     @cached_property
     def left(self) -> set[Wrong]:
@@ -152,9 +161,8 @@ def sound(study: Study) -> None:
         if old == "quantized" and study.kinds[at[3]] != "plain":
             assert study.after[at] != "plain", f"{at} became plain"
     assert study.report.plan.certificate.newly_plain_quantized == 0
-    for at, old in study.before.items():
-        if old == "plain" and study.kinds[at[3]] == "plain":
-            assert study.after[at] == "plain", f"{at} was right and is {study.after[at]}"
+    fresh = {wrong.key for wrong in study.left} - {wrong.key for wrong in study.hurt}
+    assert not fresh, f"was right and is not any more: {sorted(fresh)[:3]}"
 
 
 def complete(study: Study) -> None:
@@ -213,6 +221,187 @@ def removed_text(line: str, value: Any, patch: list[dict[str, Any]]) -> bool:
     return any(op["op"] in ("remove", "replace") for op in patch) or line in ("", "[", "{", "}", "]") or line.endswith(
         ("[]", "{}")
     )
+
+
+# --- what a better repair could still do ------------------------------------------------------------------------------
+
+
+Entries = tuple[str, ...]
+ESCAPED = {"compressed-tensors": "re:^{}$", "gptq": "-:^{}$"}
+
+
+def candidates(fmt: str, runtime: str, packed: Mapping[str, Entries]) -> Iterator[Entries]:
+    """Sets of entries for one runtime name in a format's dialects, the plainest first."""
+    head, _, leaf = runtime.rpartition(".")
+    names = [f"{head}.{shard}" if head else shard for shard in packed.get(leaf, ())]
+    if fmt == "gptq":
+        yield (f"-:^{escaped(runtime)}$",)
+        return
+    yield (runtime,)
+    if names:
+        yield tuple(names)
+        yield (*names, runtime)
+    if fmt == "compressed-tensors":
+        yield (f"re:^{escaped(runtime)}$",)
+        yield tuple(f"{runtime}.0.{leaf}" for leaf in ("gate_proj", "up_proj", "down_proj"))
+        yield (f"re:^{escaped(runtime)}\\..*",)
+    if fmt == "modelopt":
+        yield (f"{runtime}*",)
+    if fmt == "fp8" and "." in runtime:
+        yield (head,)
+
+
+def escaped(name: str) -> str:
+    return name.replace(".", r"\.")
+
+
+class Bench:
+    """A repaired checkpoint whose lists can be tried on."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.world = world_of(study.repaired)
+        self.judges = usable(self.world, relevant(judges(self.world, study.engines), study.wanted))
+        self.tables = tables(self.world, self.judges)
+        self.states: dict[tuple[tuple[str, Entries], ...], tuple[Table, ...]] = {}
+
+    def with_entries(self, file: str, entries: Sequence[str]) -> tuple[Table, ...]:
+        """The tables with more entries in one file's list."""
+        found = next(table.fragment for table in self.tables if table.fragment and table.fragment.file == file)
+        fmt = format_of(found.value)
+        where = fmt.exclusions(found.value) if fmt else None
+        assert where is not None
+        value = changed(found.value, where, (), list(entries))
+        old = self.world.files[file]
+        text = placed(old.value, found.pointer, value)
+        return tables(self.world, self.judges, {**self.world.files, file: replace(old, value=text)})
+
+    def harmless(self, new: Sequence[Table]) -> bool:
+        for one, other in zip(self.tables, new, strict=True):
+            for (row, old), (_, answer) in zip(one.decided, other.decided, strict=True):
+                if old.decision == "quantized" and answer.decision == "plain" and not row.unit.stored.plain:
+                    return False
+                if not self.wrong(one, row, old) and self.wrong(other, row, answer):
+                    return False
+        return True
+
+    def wrong(self, table: Table, row: Any, answer: Any) -> bool:
+        if not contradicts(row.unit, answer):
+            return False
+        value = table.fragment.value if table.fragment else {}
+        return mismatch(self.world, table.judge, value, row, answer) is not None
+
+    def missing(self, table: Table) -> list[Any]:
+        return [
+            row
+            for row, answer in table.decided
+            if answer.decision == "quantized" and row.unit.stored.plain and self.wrong(table, row, answer)
+        ]
+
+
+def placed(value: Any, pointer: str, new: Any) -> Any:
+    first, _, rest = pointer.removeprefix("/").partition("/")
+    return {**value, first: placed(value[first], rest, new)} if first else new
+
+
+def sharp(study: Study) -> None:
+    """No engine is left with missing entries that could have been added without harm."""
+    bench = Bench(study)
+    for at, table in enumerate(bench.tables):
+        missing = bench.missing(table)
+        if not missing or table.fragment is None or not study.report.format:
+            continue
+        fmt = format_of(table.fragment.value)
+        if fmt is None or fmt.exclusions(table.fragment.value) is None:
+            continue
+        added: list[str] = []
+        for row in missing:
+            assert row.ask is not None
+            for found in candidates(fmt.name, row.ask.runtime, table.judge.packed):
+                trial = [*added, *found]
+                new = bench.with_entries(table.fragment.file, trial)
+                if row not in bench.missing(new[at]) and bench.harmless(new):
+                    added = trial
+                    break
+            else:
+                break
+        else:
+            raise AssertionError(f"{table.judge.profile} {table.judge.part}: {added} would have mended it")
+
+
+# --- law 3 ------------------------------------------------------------------------------------------------------------
+
+
+def hurt(checkpoint: Checkpoint, study: Study) -> set[Wrong]:
+    return set(wrongs(checkpoint, study.engines, study.wanted))
+
+
+def without(study: Study, solution: Solution, entry: str) -> Checkpoint:
+    """The repaired checkpoint without one of the entries that the plan added."""
+    file = study.repaired.files[solution.fragment.file]
+    value = json.loads(file.raw)
+    inner = value
+    for step in (solution.fragment.pointer + solution.where.pointer).split("/")[1:]:
+        inner = inner[step]
+    if isinstance(inner, dict):
+        del inner[entry]
+    else:
+        inner.remove(entry)
+    return rewritten(study.repaired, {file.name: json.dumps(value).encode()})
+
+
+def minimal(study: Study) -> None:
+    world = world_of(study.checkpoint)
+    for solution in study.solved:
+        entries = [item.entry for item in solution.added]
+        assert len(set(entries)) == len(entries)
+        kept = {entry for at, entry in zip(solution.where.places, solution.where.entries, strict=True)
+                if at not in solution.removed}  # fmt: skip
+        assert not kept & set(entries), "an entry is written twice"
+        if solution.fragment.file != "config.json":
+            continue
+        for item in solution.added:
+            if item.role == "alias":
+                assert hurt(without(study, solution, item.entry), study) - study.left, f"{item} is not needed"
+        faithful(study, world, solution, [*kept, *entries])
+
+
+def faithful(study: Study, world: Any, solution: Solution, entries: Sequence[str]) -> None:
+    """Every draft module that the plan mends is named as the checkpoint names it, and without its wrapper too."""
+    fmt = format_of(solution.fragment.value)
+    assert fmt is not None
+    if solution.added and all(item.part == "target" for item in solution.added):
+        return
+    mended = {wrong.module for wrong in study.hurt - study.left if wrong.part == "draft" and wrong.decision == "quantized"}
+    wrapper = world.family.wrapper if world.family else None
+    for unit in world.units:
+        if unit.name not in mended or not unit.draft or not unit.stored.plain:
+            continue
+        names = [unit.name]
+        if wrapper and unit.name.startswith(wrapper[0]):
+            names.append(wrapper[1] + unit.name.removeprefix(wrapper[0]))
+        for name in names:
+            if any(fmt.covers(entry, name) for entry in entries):
+                continue
+            holder = name.partition(".experts.")[0] + ".experts" if ".experts." in name else name
+            bench = Bench(study)
+            spelled = next(iter(candidates(fmt.name, holder, {})))
+            assert not bench.harmless(bench.with_entries(solution.fragment.file, spelled)), f"no entry names {name}"
+
+
+# --- law 8 ------------------------------------------------------------------------------------------------------------
+
+
+def verdicts(report: Report) -> dict[tuple[str, str, str], str]:
+    return {(row.engine, release, row.part): row.verdict for row in report.engines for release in row.releases}
+
+
+def unordered(study: Study, case: Case) -> None:
+    if case.fmt == "gptq":
+        return
+    other = analyse(case.build(seed=1), scope="all")
+    assert verdicts(other) == verdicts(study.report)
+    assert other.status == study.report.status
 
 
 @many(110)

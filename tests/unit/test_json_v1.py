@@ -105,7 +105,12 @@ def test_the_other_documents_are_valid() -> None:
     assert form.engines is not None
     assert len(valid(form.tensors(TensorList(factories.tensors()), PAGE), "tensors")["tensors"]) == 1538
     assert len(valid(form.rules(RuleList(factories.RULES), PAGE), "rules")["rules"]) == 4
+    assert form.replayed is not None
     assert valid(form.engines((FACTS,), PAGE), "engines")["engines"][0]["changes"]["fp8"][0]["release"] == "0.33.0"
+    found = Disagreement("a.jsonl:1", "vllm", "fp8", "0.33.0", "mtp.fc", "plain", "quantized", "not listed")
+    replayed = valid(form.replayed(Replayed((found,), {("vllm", "fp8", "0.33.0"): 2}, 1), PAGE), "replay")
+    assert replayed["checked"] == {"vllm": {"fp8": {"0.33.0": 2}}}
+    assert replayed["disagreements"][0]["place"] == "a.jsonl:1"
 
 
 def test_a_document_is_one_line_of_ascii_whatever_the_names_hold() -> None:
@@ -132,6 +137,9 @@ def test_a_document_is_one_line_of_ascii_whatever_the_names_hold() -> None:
         (json_v1.TensorV1, "tensor"),
         (json_v1.RuleV1, "rule"),
         (json_v1.EngineFactsV1, "engine_facts"),
+        (json_v1.ProfileV1, "profile"),
+        (json_v1.ReplayV1, "replay"),
+        (json_v1.DisagreementV1, "disagreement"),
     ],
 )
 def test_the_types_and_the_schema_name_the_same_keys(shape: type, definition: str) -> None:

@@ -39,6 +39,7 @@ def found(parts: Parts) -> tuple[StoredScheme, tuple[int, ...]]:
 FITTING: list[tuple[str, tuple[int, ...], Parts]] = [
     ("nvfp4", (256, 256), NVFP4 | {"input_scale": ONE}),
     ("nvfp4", (256, 256), NVFP4 | {"input_scale": ONE, "input_scale_2": ONE}),
+    ("nvfp4", (256, 256), NVFP4 | {"input_scale_2": ONE}),
     (
         "nvfp4",
         (256, 256),

@@ -181,6 +181,6 @@ def w8a8_int8(query: MatchQuery) -> Rule:
         found = ignored.first(runtime)
         if found:
             return plain(found)
-        return quantized("w8a8_int8", "no entry ignores it") if layer in ("linear", "moe") else plain(_NEVER)
+        return quantized("ct-w8a8", "no entry ignores it") if layer in ("linear", "moe") else plain(_NEVER)
 
     return answer

@@ -33,9 +33,9 @@ _BUILDERS: Mapping[str, Callable[[MatchQuery], Rule]] = {
     "bitsandbytes": others.bitsandbytes,
     "modelslim": others.modelslim,
 }
-# sglang 0.5.9 srt/model_loader/loader.py `_get_quantization_config`
-_LOADER_PACKED: Mapping[str, Packed] = {
-    "quark": {"gate_up_proj": ("gate_proj", "up_proj"), "fused_qkv_a_proj_with_mqa": ("q_a_proj", "kv_a_proj_with_mqa")}
+_QUARK_PACKED: Packed = {
+    "gate_up_proj": ("gate_proj", "up_proj"),
+    "fused_qkv_a_proj_with_mqa": ("q_a_proj", "kv_a_proj_with_mqa"),
 }
 
 
@@ -57,9 +57,10 @@ class SGLang:
             return Remembered(lambda *_: answer)
         return built(lambda: builder(query))
 
-    def handed_over(self, method: str, packed: Packed) -> Packed:
+    def handed_over(self, method: str, packed: Packed, release: str) -> Packed:
         """A class's packed mapping as the loader hands it to a method: Quark gets two fused names besides."""
-        return {**packed, **_LOADER_PACKED.get(method, {})}
+        more = method == "quark" and switches.on("quark-loader-packed", release)
+        return {**packed, **_QUARK_PACKED} if more else packed
 
     def change_points(self, method: str, model_type: str = "") -> tuple[str, ...]:
         """Releases at which matching for this method changed; with a model type, only what concerns that type."""

@@ -167,7 +167,7 @@ def _deepseek_v4(query: MatchQuery, skips: Skips) -> Rule:
 def blockwise_int8(query: MatchQuery) -> Rule:
     """BlockInt8Config: `ignored_layers` for linears, experts always. (sglang 0.5.9 blockwise_int8.py:102)"""
     entries = read_list(query.config.get("ignored_layers") or None, "/ignored_layers")
-    return _linears_only(Skips(entries, {}, query.release), "blockwise_int8")
+    return _linears_only(Skips(entries, {}, query.release), "int8-block")
 
 
 def w4afp8(query: MatchQuery) -> Rule:
@@ -177,7 +177,7 @@ def w4afp8(query: MatchQuery) -> Rule:
 
 def w8a8_fp8(query: MatchQuery) -> Rule:
     """W8A8Fp8Config: no list. (sglang 0.5.9 srt/layers/quantization/w8a8_fp8.py:39)"""
-    return _linears_only(Skips((), {}, query.release), "w8a8_fp8")
+    return _linears_only(Skips((), {}, query.release), "fp8-channel")
 
 
 def mxfp4(query: MatchQuery) -> Rule:

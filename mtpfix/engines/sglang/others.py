@@ -22,16 +22,17 @@ def bitsandbytes(query: MatchQuery) -> Rule:
         raise ValueError(f"unsupported bnb_4bit_quant_storage: {storage}")
     entries = read_list(query.config.get("llm_int8_skip_modules") or None, "/llm_int8_skip_modules")
     known = firsts(entries)
+    scheme = "bnb8" if query.config.get("load_in_8bit") else "bnb4"
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer == "moe":
-            return quantized("bitsandbytes", "the method asks no list for experts")
+            return quantized(scheme, "the method asks no list for experts")
         if layer != "linear":
             return plain(_NEVER)
         parts = runtime.split(".")
         names = [*parts, *(".".join(parts[: length + 1]) for length in range(len(parts)))]
         found = picked(entries, min((known[name] for name in names if name in known), default=None))
-        return plain(found) if found else quantized("bitsandbytes", "no entry of the list skips it")
+        return plain(found) if found else quantized(scheme, "no entry of the list skips it")
 
     return answer
 

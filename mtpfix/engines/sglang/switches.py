@@ -81,6 +81,7 @@ SWITCHES = (
     Switch("awq-experts", "0.5.13", ("awq",), f"sglang 0.5.13 {_Q}/awq/awq.py:325"),
     Switch("quark-default-list", "0.5.10", ("quark",), f"sglang 0.5.10 {_Q}/quark/quark.py:41"),
     Switch("quark-mapper", "0.5.10", ("quark",), f"sglang 0.5.10 {_Q}/quark/quark.py:73"),
+    Switch("quark-loader-packed", "0.5.11", ("quark",), "sglang 0.5.11 srt/model_loader/loader.py:201"),
     Switch("quark-language-model", "0.5.13", ("quark",), f"sglang 0.5.13 {_Q}/quark/quark.py:101"),
     Switch("quark-direct", "0.5.21", ("quark",), f"sglang 0.5.21 {_Q}/quark/utils.py:46"),
     Switch("quark-block-fp8", "0.5.21", ("quark",), f"sglang 0.5.21 {_Q}/quark/quark.py:392"),

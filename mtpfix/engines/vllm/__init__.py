@@ -53,7 +53,7 @@ class Vllm:
         """A matcher for one config and one release."""
         return SafeMatcher(lambda: _build(query))
 
-    def handed_over(self, method: str, packed: Packed) -> Packed:
+    def handed_over(self, method: str, packed: Packed, release: str) -> Packed:
         """The class's packed mapping as it is."""
         return packed
 

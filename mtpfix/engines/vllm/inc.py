@@ -240,8 +240,8 @@ class Layout(NamedTuple):
 
     def scheme(self, setting: Setting) -> str:
         """What the engine allocates under a setting."""
-        if "mx_fp" in self.kind:
-            return f"mxfp{setting.bits}"
+        if "mx_fp" in self.kind:  # 0.27.0 Q/inc/schemes/inc_mxfp4_linear.py:72, inc_mxfp8_linear.py:58
+            return "ct-mxfp4" if setting.bits == 4 else f"mxfp{setting.bits}"
         if self.kind == "fp":
             return "fp8-block"
         return f"{'awq' if 'awq' in self.packing else 'gptq'}{setting.bits}"

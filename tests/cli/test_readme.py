@@ -1,0 +1,83 @@
+"""The README shows what the program prints: each ```console block is run, each ```python block too.
+
+`MTPFIX_SNAPSHOTS=write` writes the outputs anew. A command is a line that begins with `$ `. A ```text block right after
+a ```python block is what that prints. Commands of one block run one after the other on a fresh copy of the examples.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mtpfix.families import REGISTRY
+from mtpfix.families.loader import load
+from mtpfix.formats import FORMATS
+
+ROOT = Path(__file__).parents[2]
+README = ROOT / "README.md"
+TEXT = README.read_text("utf-8")
+CONSOLE = re.findall(r"(?<=```console\n)\$ .*?(?=```)", TEXT, re.DOTALL)
+PYTHON = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", TEXT, re.DOTALL)
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the examples in which `mtpfix` is this one."""
+    shutil.copytree(ROOT / "examples", tmp_path / "here" / "examples")
+    command = tmp_path / "bin" / "mtpfix"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m mtpfix "$@"\n', "utf-8")
+    command.chmod(0o755)
+    for name in [name for name in os.environ if name.startswith("MTPFIX_") and name != "MTPFIX_SNAPSHOTS"]:
+        monkeypatch.delenv(name)
+    settings = {"COLUMNS": "80", "PYTHONUTF8": "1", "XDG_STATE_HOME": str(tmp_path / "state"), "FORCE_COLOR": ""}
+    for name, value in {**settings, "PATH": f"{command.parent}:{os.environ['PATH']}"}.items():
+        monkeypatch.setenv(name, value)
+    return tmp_path / "here"
+
+
+def output(folder: Path, *command: str) -> str:
+    """What a command prints, on stdout and stderr in their order."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+    return done.stdout
+
+
+def same(shown: str, printed: str) -> None:
+    """Fails unless the README shows what is printed; with MTPFIX_SNAPSHOTS=write it is made to."""
+    if shown != printed and os.environ.get("MTPFIX_SNAPSHOTS") == "write":
+        README.write_text(README.read_text("utf-8").replace(shown, printed, 1), "utf-8")
+        return
+    assert shown.splitlines() == printed.splitlines()
+
+
+@pytest.mark.parametrize("block", CONSOLE, ids=lambda block: block.partition("\n")[0][2:])
+def test_console_block(block: str, shell: Path) -> None:
+    commands = [line for line in block.splitlines() if line.startswith("$ ")]
+    same(block, "".join(f"{line}\n{output(shell, 'sh', '-c', line[2:])}" for line in commands))
+
+
+@pytest.mark.parametrize(("code", "shown"), PYTHON, ids=range(len(PYTHON)))
+def test_python_block(code: str, shown: str, shell: Path) -> None:
+    front = f"{code}```\n\n```text\n" if shown else ""
+    same(front + shown, front + output(shell, sys.executable, "-c", code))
+
+
+def test_every_family_and_format_is_named() -> None:
+    section = TEXT[TEXT.index("## What is modelled") : TEXT.index("## How apply and undo behave")]
+    titles = [load(entry.name).title for entry in REGISTRY] + [form.title for form in FORMATS]
+    assert [title for title in titles if title not in section] == []
