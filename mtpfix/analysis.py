@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mtpfix import patterns, releases
+from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, tables_under, world_of
 from mtpfix.engines.base import Engine
 from mtpfix.engines.registry import ENGINES
@@ -107,6 +108,12 @@ def analyse(
     found = _shown_judges(judges(world, shown), wanted if engines else None)
     study = _Study(world, found, wanted)
     return study.report(fmt, scope, unsafe)
+
+
+def repaired(checkpoint: Checkpoint, contents: Mapping[str, bytes]) -> Checkpoint:
+    """The checkpoint with other contents of some JSON files; UnreadableError where one does not parse."""
+    parsed = {name: parse_json(name, raw)[0] for name, raw in contents.items()}
+    return replace(checkpoint, files={**checkpoint.files, **parsed})
 
 
 def _format_name(world: World) -> str:
@@ -356,4 +363,4 @@ def _notes(world: World) -> tuple[str, ...]:
     return tuple(notes)
 
 
-__all__ = ["DraftRow", "VerdictKind", "analyse", "draft_rows", "explain", "matching_modules", "status_of"]
+__all__ = ["DraftRow", "VerdictKind", "analyse", "draft_rows", "explain", "matching_modules", "repaired", "status_of"]

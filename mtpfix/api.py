@@ -18,6 +18,7 @@ from mtpfix.model import Checkpoint, DecisionRow, Plan, Report
 
 if TYPE_CHECKING:
     from mtpfix.analysis import DraftRow
+    from mtpfix.override import Override
 
 Pathish = str | os.PathLike[str]
 Scope = Literal["mtp", "all"]
@@ -85,6 +86,13 @@ def undo(path: Pathish) -> tuple[str, ...]:
 def explain(path: Pathish, patterns: Sequence[str], *, engines: Sequence[str] = ()) -> tuple[DecisionRow, ...]:
     """What each engine decides about the modules that the patterns mean. UsageError where one means none."""
     return analysis.explain(_read(path), tuple(patterns), engines=tuple(engines))
+
+
+def override(path: Pathish, engine: str) -> Override:
+    """The flags to serve a checkpoint with as if it were repaired, or why none can do it; `engine`: vllm or sglang."""
+    from mtpfix import override as flags
+
+    return flags.override(_read(path), engine)
 
 
 def draft_tensors(path: Pathish) -> tuple[DraftRow, ...]:

@@ -37,11 +37,13 @@ from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import Key, key_of
 from mtpfix.model import Answer, Cause, Checkpoint, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
 from mtpfix.names import tensor_name
+from mtpfix.storage.lacking import lacking
 from mtpfix.storage.modules import stored_modules
 
 Known = Literal["known", "unsupported", "unknown"]
 UNQUANTIZED = Method("unquantized")
 _NO_CONFIG = Answer("plain", Cause(rule="the checkpoint has no quantization config"))
+_PROJECTIONS = ("mtp.fc", "pre_projection", "post_projection")
 _UNNAMED = Answer("unknown", Cause(rule="the family file names no such module"))
 
 
@@ -295,6 +297,27 @@ class World:
         layers = {layer_of(unit.name) for unit in listed} - {None}
         return bool(listed) and len(layers) >= (self.declared or 0) * self._steps
 
+    @cached_property
+    def lacking(self) -> tuple[str, ...]:
+        """Modules that the stored draft layers lack though every such layer has them; () where no draft is stored."""
+        return self._lacking(self.by_part["draft"])
+
+    @cached_property
+    def unread(self) -> tuple[str, ...]:
+        """What of the draft no engine comes to read: what is lacking, and what the index does not list."""
+        return self._lacking(tuple(unit for unit in self.by_part["draft"] if unit.stored.raw.listed))
+
+    def _lacking(self, units: Sequence[Unit]) -> tuple[str, ...]:
+        if self.family is None or not self.draft_is_loadable:
+            return ()
+        layers, targets = _members_of(units), _members_of(self.by_part["target"]).values()
+        found = [f"{layer}.{name}" for layer, held in layers.items() for name in lacking(held, targets)]
+        names = {unit.name for unit in units}
+        wanted = [*_PROJECTIONS, *(f"{layer}.eh_proj" for layer in layers)]
+        plain = self.family.full_precision
+        missing = [name for name in wanted if name not in names and plain.find(key_of(name), self.layers) is not None]
+        return (*missing, *found)
+
     def misexported(self, unit: Unit) -> bool:
         """Whether a module is stored in a form that no list can describe."""
         scheme = unit.stored.scheme
@@ -341,6 +364,21 @@ def layer_of(name: str) -> str | None:
     steps = name.split(".")
     place = next((at for at, step in enumerate(steps) if step.isdecimal()), None)
     return None if place is None else ".".join(steps[: place + 1])
+
+
+def _members_of(units: Iterable[Unit]) -> dict[str, dict[str, frozenset[int]]]:
+    """Layer -> what is below it -> the experts of it."""
+    found: dict[str, dict[str, frozenset[int]]] = {}
+    for unit in units:
+        layer = layer_of(unit.name)
+        if layer is not None and unit.name != layer:
+            name = unit.name.removeprefix(f"{layer}.")
+            head, inside, rest = name.partition(".experts.")
+            if unit.stored.experts and inside:
+                name = f"{head}.experts.{rest.partition('.')[2]}"
+            members = found.setdefault(layer, {})
+            members[name] = members.get(name, frozenset()).union(unit.stored.experts)
+    return found
 
 
 def pointers_of(config: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:

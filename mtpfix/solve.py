@@ -292,13 +292,27 @@ class Solver:
         listed = zip(self.where.places, self.where.entries, strict=True)
         kept = tuple(entry for place, entry in listed if place not in gone)
         wanted = self._missing_names(self._try(removed, ()))
+        choices = self._choices(kept, wanted)
+        while exposed := self._exposed(removed, choices) - wanted:
+            wanted |= exposed
+            choices = self._choices(kept, wanted)
+        return self._accepted(removed, (), choices) if choices else ()
+
+    def _choices(self, kept: tuple[str, ...], wanted: set[str]) -> list[tuple[tuple[Added, ...], ...]]:
+        """What is to be spelled, each with its alternatives."""
         if not wanted:
-            return ()
+            return []
         leaves = [self._leaf(unit, unit.name, kept, wanted) for unit in self.world.units]
         choices = [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
         bare = [self._leaf(unit, name, kept, wanted) for unit, name in self._stripped()]
-        choices += [self._spelled(node, "stripped", kept) for node in self._nodes(bare, "draft")]
-        return self._accepted(removed, (), choices)
+        return [*choices, *(self._spelled(node, "stripped", kept) for node in self._nodes(bare, "draft"))]
+
+    def _exposed(self, removed: tuple[int, ...], choices: Sequence[tuple[tuple[Added, ...], ...]]) -> set[str]:
+        """Units that a list's very first entries leave missing: without a list vLLM finds AWQ's plain modules itself."""
+        if self.where.entries or not choices:
+            return set()
+        firsts = [item.entry for choice in choices if choice for item in choice[0]]
+        return self._missing_names(self._try(removed, firsts))
 
     def _stripped(self) -> Iterator[tuple[Unit, str]]:
         """The draft's units that sit under a wrapper, with their names without it."""
@@ -430,7 +444,10 @@ class Solver:
         return added, state
 
     def _runtime_nodes(self, at: int, state: Verdicts) -> Iterator[Leaf]:
-        """The nodes of a judge's own names that are missing: whole subtrees first, then what is in them."""
+        """The nodes of a judge's own names that are missing: whole subtrees first, then what is in them.
+
+        Last come subtrees of which a part is covered: where shards are asked one by one, they alone say all.
+        """
         judge = self.judges[at]
         leaves = [self._runtime_leaf(judge, row, answer) for row, answer in zip(judge.rows, state[at], strict=True)
                   if row.ask is not None and row.ask.layer in LIST_LAYERS]  # fmt: skip
@@ -443,6 +460,7 @@ class Solver:
 
         yield from summarised(leaves, allowed)
         yield from (leaf for leaf in leaves if leaf.wanted)
+        yield from summarised([replace(leaf, covered=False) for leaf in leaves], allowed)
 
     def _runtime_leaf(self, judge: Judge, row: Row, answer: Answer) -> Leaf:
         assert row.ask is not None
@@ -472,7 +490,14 @@ class Solver:
             if self._faults(self._try(removed, self._entries(fewer))) <= faults:
                 added = fewer
         mended = self._mended(self._try(removed, ()), self._try(removed, self._entries(added)))
-        return tuple(item for item in added if item.role == "alias" or self._serves(item, mended))
+        return tuple(
+            item for item in added if item.role == "alias" or self._serves(item, mended) or self._guards(item, removed, added)
+        )
+
+    def _guards(self, item: Added, removed: tuple[int, ...], added: tuple[Added, ...]) -> bool:
+        """Whether without an entry the others would leave something wrong that was right."""
+        fewer = self._entries(other for other in added if other is not item)
+        return self._harmed(self._try(removed, self._entries(added)), self._try(removed, fewer))
 
     def _serves(self, item: Added, mended: set[str]) -> bool:
         """Whether a faithful or stripped entry stands for something that the change mends in some engine."""

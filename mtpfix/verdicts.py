@@ -15,8 +15,9 @@ from typing import Any
 
 from mtpfix import releases
 from mtpfix.decisions import Judge, Row, Table, World
-from mtpfix.families.base import Fault
+from mtpfix.families.base import Fault, ask
 from mtpfix.families.conditions import holds_all
+from mtpfix.families.patterns import key_of
 from mtpfix.model import Answer, EngineRow, VerdictKind
 
 _RANK: dict[VerdictKind, int] = {"loads": 0, "unsupported": 1, "unknown": 2, "degrades": 3, "fails": 4}
@@ -241,9 +242,19 @@ def forced(world: World, table: Table) -> Forced | None:
     index = world.checkpoint.index
     if index is not None and index.missing_shards:
         return "fails", f"the index names files that are missing: {', '.join(index.missing_shards[:3])}", ""
-    if table.judge.part != "draft" or table.judge.view is None or world.draft_is_loadable:
+    if table.judge.part != "draft" or table.judge.view is None:
         return None
-    return _missing_draft(world, table)
+    return _incomplete_draft(world, table) if world.draft_is_loadable else _missing_draft(world, table)
+
+
+def _incomplete_draft(world: World, table: Table) -> Forced | None:
+    """A draft that lacks single modules: their parameters stay as they were allocated."""
+    judge, view = table.judge, table.judge.view
+    for name in world.unread:
+        found = ask(view, key_of(name), world.layers, judge.profile.first, judge.method.name) if view else None
+        if found is not None and found.layer != "absent":
+            return "degrades", f"tensors of the draft are missing and parameters stay unwritten, e.g. {name}", ""
+    return None
 
 
 def _missing_draft(world: World, table: Table) -> Forced:

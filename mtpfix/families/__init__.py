@@ -12,10 +12,12 @@ from mtpfix.families.loader import load
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A data file and the `model_type` values of config.json that it is for."""
+    """A data file and what in config.json it is for: values of `model_type`, or (drafts that have their target's
+    model_type) names in `architectures`."""
 
     name: str
     model_types: tuple[str, ...]
+    architectures: tuple[str, ...] = ()
 
 
 REGISTRY: tuple[Entry, ...] = (
@@ -47,12 +49,23 @@ REGISTRY: tuple[Entry, ...] = (
     Entry("glm_ocr", ("glm_ocr", "glm_ocr_text")),
     Entry("qwen4_exp", ("qwen4_exp", "qwen4_exp_text")),
     Entry("dots3_note", ("dots3_note",)),
+    Entry("inkling", ("inkling_mm_model", "inkling_model")),
+    Entry("eagle_llama", (), ("LlamaForCausalLMEagle",)),
+    Entry("eagle3_llama", (), ("LlamaForCausalLMEagle3",)),
+    Entry("eagle3_deepseek", (), ("Eagle3DeepseekV2ForCausalLM",)),
+    Entry("kimi_k3", ("kimi_k3",)),
+    Entry("exaone4_5", ("exaone4_5",)),
 )
 _BY_TYPE: Mapping[str, str] = {kind: entry.name for entry in REGISTRY for kind in entry.model_types}
+_BY_ARCHITECTURE: Mapping[str, str] = {kind: entry.name for entry in REGISTRY for kind in entry.architectures}
 
 
 def identify(config: Mapping[str, Any]) -> tuple[Family | None, str]:
     """The family of a config.json, or None and the reason in words."""
+    named_classes = config.get("architectures")
+    for kind in named_classes if isinstance(named_classes, (list, tuple)) else ():
+        if isinstance(kind, str) and kind in _BY_ARCHITECTURE:
+            return load(_BY_ARCHITECTURE[kind]), ""
     kinds = [part.get("model_type") for part in reversed(text_configs(config))]
     for kind in kinds:
         if isinstance(kind, str) and kind in _BY_TYPE:

@@ -35,7 +35,7 @@ class Awq:
         return (f"{node}.",) if reach == "below" else (node,)
 
     def covers(self, entry: str, name: str) -> bool:
-        return entry in f"{name}."
+        return entry in name
 
     def container(self) -> bool:
         return True

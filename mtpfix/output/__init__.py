@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtpfix.output import human, json_v1, quiet
+from mtpfix.output import human, json_v1, markdown, quiet
 from mtpfix.output.base import Format
 
-FORMATS: tuple[Format, ...] = (human.FORMAT, json_v1.FORMAT, quiet.FORMAT)
+FORMATS: tuple[Format, ...] = (human.FORMAT, json_v1.FORMAT, markdown.FORMAT, quiet.FORMAT)

@@ -64,6 +64,25 @@ class TensorRow(Protocol):
     def declared(self) -> str: ...
 
 
+class OverrideText(Protocol):
+    """Serve-time flags for an engine's release, or why there are none."""
+
+    @property
+    def engine(self) -> str: ...
+    @property
+    def release(self) -> str: ...
+    @property
+    def works(self) -> bool: ...
+    @property
+    def flags(self) -> tuple[str, ...]: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def hint(self) -> str: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ChangePoint:
     """A change of how an engine matches for one method: its name, its first release, where that can be read."""
@@ -155,3 +174,4 @@ class Format:
     rules: Callable[[RuleList, Page], str] | None = None
     engines: Callable[[tuple[EngineFacts, ...], Page], str] | None = None
     replayed: Callable[[Replayed, Page], str] | None = None
+    override: Callable[[OverrideText, Page], str] | None = None

@@ -143,13 +143,14 @@ def _facts(report: Report, page: Page) -> list[str]:
             ("family", [f"{report.family or 'unknown'}{reason}"]),
             ("format", [report.format or "none"]),
             ("stored", [f"{plural(report.tensors, 'tensor')} in {plural(report.shards, 'shard')}: {stored}"]),
-            ("draft", [_draft(report.draft)]),
+            ("draft", [draft_text(report.draft)]),
         ],
         page,
     )
 
 
-def _draft(draft: Draft) -> str:
+def draft_text(draft: Draft) -> str:
+    """The draft in a phrase: layers stored and declared, tensors, dtypes."""
     if not draft.stored and not draft.tensors and not draft.declared:
         return "none"
     declared = "no count declared" if draft.declared is None else f"{draft.declared} declared"
@@ -321,4 +322,5 @@ FORMAT = Format(
     rules=listing.rules_text,
     engines=listing.engines_text,
     replayed=listing.replayed_text,
+    override=lambda found, _page: f"{found.text}\n" if found.flags else "",
 )

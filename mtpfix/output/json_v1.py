@@ -17,6 +17,7 @@ from mtpfix.output.base import (
     Disagreement,
     EngineFacts,
     Format,
+    OverrideText,
     Page,
     Replayed,
     RuleText,
@@ -217,6 +218,18 @@ class ReplayV1(TypedDict):
     disagreements: list[DisagreementV1]
 
 
+class OverrideV1(TypedDict):
+    """What `override` says; `flags` are the words of a command line."""
+
+    schema_version: Literal[1]
+    engine: str
+    release: str
+    works: bool
+    flags: list[str]
+    reason: str
+    hint: str
+
+
 def report(value: Report, rules: Mapping[str, RuleText]) -> ReportV1:
     """A report in its published shape; rule names and kinds come from `rules`."""
     return {
@@ -395,6 +408,19 @@ def _disagreement(found: Disagreement) -> DisagreementV1:
     }
 
 
+def override(found: OverrideText) -> OverrideV1:
+    """Serve-time flags in their published shape."""
+    return {
+        "schema_version": VERSION,
+        "engine": found.engine,
+        "release": found.release,
+        "works": found.works,
+        "flags": list(found.flags),
+        "reason": found.reason,
+        "hint": found.hint,
+    }
+
+
 def _check_text(result: CheckResult, _page: Page) -> str:
     documents = [report(value, result.rules) for value in result.reports]
     if result.several:
@@ -415,4 +441,5 @@ FORMAT = Format(
     rules=lambda chosen, _page: _line(rules(chosen.rules)),
     engines=lambda facts, _page: _line(engines(facts)),
     replayed=lambda result, _page: _line(replayed(result)),
+    override=lambda found, _page: _line(override(found)),
 )

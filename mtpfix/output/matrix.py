@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mtpfix.model import DecisionRow, EngineRow, Part, VerdictKind
 from mtpfix.releases import key
@@ -20,6 +20,17 @@ class MatrixRow:
     first: str
     last: str
     verdicts: Verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """Neighbouring releases of one engine that agree on every part, before an edit and after it."""
+
+    engine: str
+    first: str
+    last: str
+    before: Verdicts
+    after: Verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +63,33 @@ def merged(rows: Sequence[EngineRow]) -> tuple[MatrixRow, ...]:
     )
 
 
-def _merged_engine(engine: str, rows: Sequence[EngineRow]) -> list[MatrixRow]:
+def compared(before: Sequence[EngineRow], after: Sequence[EngineRow]) -> tuple[ComparedRow, ...]:
+    """Two matrices as one, in the order of `merged`."""
+    out: list[ComparedRow] = []
+    for engine in dict.fromkeys(row.engine for row in before):
+        own: list[ComparedRow] = []
+        old, new = _by_release(engine, before), _by_release(engine, after)
+        for release in sorted(old, key=key):
+            row = ComparedRow(engine, release, release, old[release], new.get(release, {}))
+            if own and (own[-1].before, own[-1].after) == (row.before, row.after):
+                own[-1] = replace(row, first=own[-1].first)
+            else:
+                own.append(row)
+        out += reversed(own)
+    return tuple(out)
+
+
+def _by_release(engine: str, rows: Sequence[EngineRow]) -> dict[str, dict[Part, VerdictKind]]:
     verdicts: dict[str, dict[Part, VerdictKind]] = {}
     for row in rows:
         if row.engine == engine:
             for release in row.releases or (row.version,):
                 verdicts.setdefault(release, {})[row.part] = row.verdict
+    return verdicts
+
+
+def _merged_engine(engine: str, rows: Sequence[EngineRow]) -> list[MatrixRow]:
+    verdicts = _by_release(engine, rows)
     out: list[MatrixRow] = []
     for release in sorted(verdicts, key=key):
         if out and out[-1].verdicts == verdicts[release]:

@@ -1,15 +1,17 @@
-"""MTP006 draft-missing: the config declares a draft that is not stored"""
+"""MTP006 draft-missing: the config declares a draft that is not stored, or not wholly"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mtpfix.decisions import World
 from mtpfix.model import Finding, Location
 from mtpfix.rules.base import Context, Rule
 
 EXPLANATION = """\
-A count key of the config says that the checkpoint holds draft layers, but no tensor of them is stored. Engines
-that start speculative decoding from such a checkpoint fail, or run a draft of uninitialised numbers.
+A count key of the config says that the checkpoint holds draft layers, but no tensor of them is stored, or single
+modules are missing that every such layer has. Engines that start speculative decoding from such a checkpoint fail,
+or run a draft of uninitialised numbers.
 The usual cause is an exporter that loads the model through a class which drops the draft.
 No metadata makes up for missing tensors. Ways out: restore them from the base checkpoint, or set the count to
 0, which gives up speculative decoding with this checkpoint.
@@ -17,9 +19,12 @@ No metadata makes up for missing tensors. Ways out: restore them from the base c
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """A finding when draft layers are declared and none is stored."""
+    """A finding when draft layers are declared and none is stored, or a stored one lacks modules."""
     world = context.world
-    if not world.declared or world.by_part["draft"] or world.checkpoint_lists_missing_draft:
+    if world.declared == 0 or world.checkpoint_lists_missing_draft:
+        return
+    if world.by_part["draft"] or not world.declared:
+        yield from _incomplete(world)
         return
     family = world.family
     names = " or ".join(family.count_keys) if family else ""
@@ -31,6 +36,21 @@ def check(context: Context) -> Iterator[Finding]:
         hint="restore the draft's tensors from the base checkpoint, or set the count to 0 to give the draft up",
         locations=tuple(Location("config.json", pointer) for pointer in world.count_pointers),
     )
+
+
+def _incomplete(world: World) -> Iterator[Finding]:
+    missing = world.lacking
+    if missing:
+        count = f"{len(missing)} module{'s' if len(missing) > 1 else ''}"
+        yield Finding(
+            rule="MTP006",
+            severity="error",
+            fix="none",
+            message=f"the draft lacks {count} that every such layer has, e.g. {missing[0]}: no tensor of it is stored",
+            hint="restore the missing tensors from the base checkpoint",
+            modules=missing,
+            module_count=len(missing),
+        )
 
 
 RULE = Rule(

@@ -34,9 +34,9 @@ VERSIONS = {"vllm": "0.33.0", "sglang": "0.5.23"}
 VERDICTS = {"ok": "loads", "silent_garbage": "degrades", "fails": "fails"}
 # In no checkpoint, made later from what was loaded, or built only because a small config leaves out a key.
 HARMLESS = re.compile(r"(^|\.)[kvq]_scale$|_zero_point$|_blockscale_swizzled$|\.deepstack_merger_list\.")
-# A draft gets the target's embeddings later, in SGLang its head too.
+# A draft gets the target's embeddings and head later.
 SHARED = {
-    "vllm": re.compile(r"(^|\.)embed_tokens\."),
+    "vllm": re.compile(r"(^|\.)embed_tokens\.|^lm_head\.weight$|\.shared_head\.head\."),
     "sglang": re.compile(r"(^|\.)(embed_tokens|lm_head|shared_head\.head|head)\."),
 }
 # Architectures that refuse the attention of a CPU before anything is built.

@@ -976,6 +976,6 @@ def test_replay_counts_and_tells() -> None:
     }
     totals = Totals()
     rows = [row, {**row, "decision": "error", "error": "ValueError"}, {**row, "engine": "other"}]
-    assert [found.row["decision"] for found in replay(rows, {"vllm": ENGINE}, totals)] == ["error"]
+    assert [found.row["decision"] for found in replay([("", each) for each in rows], totals)] == ["error"]
     assert (totals.checked, totals.failed, totals.skipped) == (2, 1, 1)
     assert totals.rows == {("vllm", "compressed-tensors", "0.32.0"): 2}

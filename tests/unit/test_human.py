@@ -13,22 +13,43 @@ from snapshot import same_as_snapshot
 
 from mtpfix.model import Plan, Report, Source
 from mtpfix.output import human, listing, matrix, quiet
-from mtpfix.output.base import ChangePoint, CheckResult, EngineFacts, Page, RuleList, TensorList
+from mtpfix.output.base import (
+    ChangePoint,
+    CheckResult,
+    Disagreement,
+    EngineFacts,
+    Page,
+    Profile,
+    Replayed,
+    RuleList,
+    TensorList,
+)
 from mtpfix.output.text import Cell, cells, clean, shortened, table, wrapped
 
 BOOK = {rule.code: rule for rule in factories.RULES}
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
+CHANGES = (
+    ChangePoint("fp8", "0.13.0", "moe", "vllm 0.13.0 fp8.py:7"),
+    ChangePoint("fp8", "0.13.0", "packed", "vllm 0.13.0 fp8.py:9"),
+    ChangePoint("modelopt_fp4", "0.33.0", "leaf-lists", "vllm 0.33.0 modelopt.py:1"),
+)
 FACTS = (
     EngineFacts(
         "vllm",
         ("0.12.0", "0.13.0", "0.33.0"),
+        CHANGES,
         (
-            ChangePoint("fp8", "0.33.0", "leaf-lists", "vllm 0.33.0 fp8.py:1"),
-            ChangePoint("modelopt_fp4", "0.13.0", "packed", "vllm 0.13.0 modelopt.py:9"),
-            ChangePoint("fp8", "0.13.0", "moe", "vllm 0.13.0 fp8.py:7"),
+            Profile("fp8", "0.12.0", "0.12.0", 34),
+            Profile("fp8", "0.13.0", "0.33.0", 120, CHANGES[:2]),
+            Profile("modelopt_fp4", "0.33.0", "0.33.0", 0, CHANGES[2:]),
         ),
     ),
     EngineFacts("transformers", ("5.24.0",)),
+)
+REPLAYED = Replayed(
+    (Disagreement("a.jsonl:7", "vllm", "fp8", "0.33.0", "mtp.fc", "error ValueError", "plain", "/ignore/0 'mtp.fc'"),),
+    {("vllm", "fp8", "0.33.0"): 3, ("vllm", "fp8", "0.32.0"): 1, ("sglang", "awq", "0.5.23"): 2},
+    1,
 )
 
 
@@ -51,6 +72,7 @@ VIEWS: dict[str, Callable[[Page], str]] = {
     "rules": lambda page: listing.rules_text(RuleList(factories.RULES), page),
     "rule": lambda page: listing.rules_text(RuleList(factories.RULES[:1], whole=True), page),
     "engines": lambda page: listing.engines_text(FACTS, page),
+    "replayed": lambda page: listing.replayed_text(REPLAYED, page),
 }
 
 

@@ -13,7 +13,16 @@ import pytest
 import mtpfix
 from mtpfix.model import Edit
 from mtpfix.output import json_v1
-from mtpfix.output.base import ChangePoint, CheckResult, EngineFacts, Page, RuleList, TensorList
+from mtpfix.output.base import (
+    ChangePoint,
+    CheckResult,
+    Disagreement,
+    EngineFacts,
+    Page,
+    Replayed,
+    RuleList,
+    TensorList,
+)
 
 SCHEMA = json.loads(resources.files("mtpfix").joinpath("output/schema_v1.json").read_text("utf-8"))
 PAGE = Page()

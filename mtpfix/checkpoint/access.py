@@ -1,0 +1,61 @@
+"""How the Hub is asked, and what that has cost so far. Costs nothing to import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from threading import Lock
+
+from mtpfix.errors import UsageError
+
+
+class Traffic:
+    """Requests and bytes so far, and how far reading has come; safe to look at from another thread.
+
+    requests  sent, redirects and repetitions included
+    received  bytes of answers' bodies, as they came over the wire
+    files     files that are read, `wanted` of them are known to be needed
+    waiting   seconds that the Hub has asked to wait; 0 when it has not
+    """
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.received = 0
+        self.files = 0
+        self.wanted = 0
+        self.waiting = 0.0
+        self._lock = Lock()
+
+    def add(self, *, requests: int = 0, received: int = 0, files: int = 0, wanted: int = 0) -> None:
+        """Count."""
+        with self._lock:
+            self.requests += requests
+            self.received += received
+            self.files += files
+            self.wanted += wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a reader of a Hub repository brings along.
+
+    revision  branch, tag, commit or refs/pr/N; None: what the source itself says, else main
+    token     None: HF_TOKEN or the stored login
+    traffic   where requests and bytes are counted
+    """
+
+    revision: str | None = None
+    token: str | None = field(default=None, repr=False)
+    traffic: Traffic = field(default_factory=Traffic)
+
+    def __post_init__(self) -> None:
+        if self.token is not None and not is_token(self.token):
+            raise UsageError(
+                "the token holds characters that no token has",
+                subject="--token",
+                hint="give it as https://huggingface.co/settings/tokens shows it, or run `hf auth login`",
+            )
+
+
+def is_token(text: str) -> bool:
+    """Whether a text can be sent as a token at all."""
+    return bool(text) and text.isascii() and text.isprintable() and " " not in text

@@ -1,0 +1,234 @@
+"""A repository on the Hub as far as pull requests go: the only code that writes there.
+
+Everything goes through the official client. What it raises becomes an error of ours, without the token in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import mtpfix
+from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES
+from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
+from mtpfix.hub.describe import marks
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+OPEN = frozenset({"open", "draft"})
+_FILES = re.compile(r"^(?:diff --git a/(?P<old>.+?) b/.+|\+\+\+ b/(?P<new>.+?))\s*$", re.MULTILINE)
+_LOGIN = "log in with `hf auth login`, or set HF_TOKEN, with a token that may write"
+
+
+class LostAnswerError(WriteError):
+    """Something was sent and no answer came: it may have happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A pull request as the list shows it."""
+
+    num: int
+    title: str
+    author: str
+    status: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class PullRequest:
+    """A pull request with its text: the fingerprints that its author put into it, the files that it changes."""
+
+    listed: Listed
+    fingerprints: tuple[str, ...]
+    files: tuple[str, ...]
+
+    @property
+    def num(self) -> int:
+        return self.listed.num
+
+    @property
+    def open(self) -> bool:
+        return self.listed.status in OPEN
+
+    @property
+    def ref(self) -> str:
+        return f"refs/pr/{self.num}"
+
+
+def token_or_refusal(token: str | None) -> str:
+    """The token to write with: this one, or the stored one. Raises UsageError where there is none."""
+    from huggingface_hub import get_token
+
+    found = token or get_token()
+    if not found:
+        raise UsageError("opening a pull request needs a token, and there is none", subject="token", hint=_LOGIN)
+    return found
+
+
+class Remote:
+    """A model repository, with a token or without."""
+
+    def __init__(self, repo: str, token: str | None = None) -> None:
+        from huggingface_hub import HfApi
+
+        self.repo = repo
+        self._token = token
+        self._api: HfApi = HfApi(token=token or False, library_name="mtpfix", library_version=mtpfix.__version__)
+
+    def me(self) -> str:
+        """The name of the token's owner. Raises UsageError for a token that is invalid or may only read."""
+        with self._guard("cannot ask who the token belongs to"):
+            try:
+                found = self._api.whoami()
+            except Exception as error:
+                if _status(error) == 401:
+                    raise UsageError("the Hub does not know the token", subject="token", hint=_LOGIN) from None
+                raise
+        role = ((found.get("auth") or {}).get("accessToken") or {}).get("role")
+        if role == "read":
+            raise UsageError("the token may only read", subject="token", hint=_LOGIN)
+        return str(found.get("name", ""))
+
+    def pull_requests(self) -> tuple[Listed, ...]:
+        """Every pull request, whoever opened it and whatever became of it, oldest first."""
+        with self._guard("cannot list the pull requests"):
+            found = self._api.get_repo_discussions(self.repo, discussion_type="pull_request", repo_type="model")
+            rows = [Listed(one.num, one.title, one.author, one.status, one.url) for one in found]
+        return tuple(sorted(rows, key=lambda row: row.num))
+
+    def pull_request(self, listed: Listed | int) -> PullRequest:
+        """One of them with its text and the files that it changes. UnreadableError where it is none."""
+        num = listed if isinstance(listed, int) else listed.num
+        with self._guard(f"cannot read pull request {num}"):
+            found = self._api.get_discussion_details(self.repo, num, repo_type="model")
+        if not found.is_pull_request:
+            raise UnreadableError(f"{self.repo}: discussion {num} is no pull request", subject=self.repo)
+        own = [event for event in found.events if event.type == "comment" and event.author == found.author]
+        text = [str(getattr(event, "content", "")) for event in own]
+        files = dict.fromkeys(match["old"] or match["new"] for match in _FILES.finditer(found.diff or ""))
+        return PullRequest(
+            Listed(found.num, found.title, found.author, found.status, found.url),
+            tuple(one for body in text for one in marks(body)),
+            tuple(files),
+        )
+
+    def contents(self, revision: str, names: Sequence[str]) -> dict[str, bytes]:
+        """These files at a revision; one that is not there is left out."""
+        found = {name: self._content(revision, name) for name in names}
+        return {name: data for name, data in found.items() if data is not None}
+
+    def _content(self, revision: str, name: str) -> bytes | None:
+        from huggingface_hub import get_session, hf_hub_url, hf_raise_for_status
+        from huggingface_hub.errors import EntryNotFoundError
+
+        url = hf_hub_url(self.repo, name, revision=revision)
+        with self._guard(f"cannot read {name} at {revision}"):
+            headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
+            with get_session().stream("GET", url, headers=headers) as answer:
+                try:
+                    hf_raise_for_status(answer)
+                except EntryNotFoundError:
+                    return None
+                return _limited(answer.iter_bytes(), name)
+
+    def head(self, revision: str) -> str:
+        """The commit that a revision names now."""
+        with self._guard(f"cannot read {revision}"):
+            return str(self._api.model_info(self.repo, revision=revision).sha)
+
+    def open(self, files: Mapping[str, bytes], title: str, body: str, *, branch: str | None, parent: str) -> int:
+        """Open a pull request against a branch whose head is `parent`; its number.
+
+        Raises ConflictError where the branch has moved on, LostAnswerError where no answer came.
+        """
+        info = self._commit(files, title, body, revision=branch, parent=parent, create_pr=True)
+        if info.pr_num is None:
+            raise WriteError(f"{self.repo}: the Hub made a commit and no pull request", subject=self.repo)
+        return int(info.pr_num)
+
+    def push(self, files: Mapping[str, bytes], title: str, body: str, *, ref: str) -> None:
+        """Add a commit to a pull request."""
+        self._commit(files, title, body, revision=ref, parent=self.head(ref), create_pr=False)
+
+    def _commit(
+        self, files: Mapping[str, bytes], title: str, body: str, *, revision: str | None, parent: str, create_pr: bool
+    ) -> Any:
+        from huggingface_hub import CommitOperationAdd
+
+        with self._guard("cannot commit"):
+            return self._api.create_commit(
+                self.repo,
+                [CommitOperationAdd(name, data) for name, data in files.items()],
+                commit_message=title,
+                commit_description=body,
+                repo_type="model",
+                revision=revision,
+                create_pr=create_pr,
+                parent_commit=parent,
+            )
+
+    def comment(self, num: int, text: str) -> None:
+        """Add a comment to a pull request."""
+        with self._guard(f"cannot comment on pull request {num}"):
+            self._api.comment_discussion(self.repo, num, comment=text, repo_type="model")
+
+    def close(self, num: int, why: str) -> None:
+        """Close a pull request."""
+        with self._guard(f"cannot close pull request {num}"):
+            self._api.change_discussion_status(self.repo, num, "closed", comment=why, repo_type="model")
+
+    @contextmanager
+    def _guard(self, what: str) -> Iterator[None]:
+        """Errors of the client and the network as errors of ours."""
+        try:
+            yield
+        except MtpfixError:
+            raise
+        except Exception as error:
+            raise self._told(what, error) from None
+
+    def _told(self, what: str, error: Exception) -> MtpfixError:
+        import httpx2
+
+        status = _status(error)
+        message = f"{self.repo}: {what}: {self._scrubbed(error)}"
+        if status == 412:
+            return ConflictError(
+                f"{self.repo}: the branch moved while it was checked", subject=self.repo, hint="run the command again"
+            )
+        if status in (401, 404):
+            return UnreadableError(message, subject=self.repo, hint="check the name and the revision; " + _LOGIN)
+        if status == 403:
+            return WriteError(message, subject=self.repo, hint="the token has no right to do this in this repository")
+        if status == 429:
+            return UnreadableError(message, subject=self.repo, hint="the Hub limits the rate: wait and run it again")
+        if status >= 500 or isinstance(error, (httpx2.HTTPError, OSError)):
+            return LostAnswerError(message, subject=self.repo, hint="run it again: a repair is never opened twice")
+        if status:
+            return WriteError(message, subject=self.repo)
+        raise error
+
+    def _scrubbed(self, error: Exception) -> str:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        text = " ".join(lines[:4]) or type(error).__name__
+        return text.replace(self._token, "***") if self._token else text
+
+
+def _status(error: Exception) -> int:
+    """The HTTP status of an error of the client, or 0."""
+    return int(getattr(getattr(error, "response", None), "status_code", 0) or 0)
+
+
+def _limited(chunks: Iterator[bytes], name: str) -> bytes:
+    """The whole of a body that is no larger than a JSON file may be."""
+    data = bytearray()
+    for chunk in chunks:
+        data += chunk
+        if len(data) > MAX_JSON_BYTES:
+            raise UnreadableError(f"{name}: larger than {MAX_JSON_BYTES} bytes", subject=name)
+    return bytes(data)
