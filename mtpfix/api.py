@@ -12,9 +12,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from mtpfix import analysis
-from mtpfix.checkpoint.local import read_local
+from mtpfix.checkpoint import opening
+from mtpfix.checkpoint.access import Access
+from mtpfix.checkpoint.source import parse
 from mtpfix.errors import FindingsError, UsageError
-from mtpfix.model import Checkpoint, DecisionRow, Plan, Report
+from mtpfix.model import Checkpoint, DecisionRow, Plan, Report, Source
 
 if TYPE_CHECKING:
     from mtpfix.analysis import DraftRow
@@ -25,16 +27,25 @@ Scope = Literal["mtp", "all"]
 JOURNAL = ".mtpfix-journal.json"
 
 
-def check(path: Pathish, *, engines: Sequence[str] = (), scope: Scope = "mtp", unsafe: bool = False) -> Report:
-    """Everything that is known of a checkpoint directory; the checkpoint is not changed.
+def check(
+    source: Pathish,
+    *,
+    engines: Sequence[str] = (),
+    scope: Scope = "mtp",
+    unsafe: bool = False,
+    access: Access | None = None,
+) -> Report:
+    """Everything that is known of a checkpoint; the checkpoint is not changed.
 
+    source   a directory, a bundle, `org/name[@revision]`, `hf://org/name[@revision]` or a web address of the Hub
     engines  what a plan must satisfy: `vllm>=0.24`, `sglang`; none: every modelled release
     scope    `all`: every module; `mtp`: the draft, and what stops the target from loading
     unsafe   the plan holds the unsafe fixes too
+    access   revision, token and counters for a repository on the Hub
 
     Raises UnreadableError where nothing can be concluded, UsageError for an engine that is none.
     """
-    return analysis.analyse(_read(path), engines=tuple(engines), scope=scope, unsafe=unsafe)
+    return analysis.analyse(read(source, access), engines=tuple(engines), scope=scope, unsafe=unsafe)
 
 
 def plan(report: Report) -> Plan:
@@ -83,21 +94,23 @@ def undo(path: Pathish) -> tuple[str, ...]:
     return tuple(change.name for change in store.undo(os.fspath(path)).changes)
 
 
-def explain(path: Pathish, patterns: Sequence[str], *, engines: Sequence[str] = ()) -> tuple[DecisionRow, ...]:
+def explain(
+    source: Pathish, patterns: Sequence[str], *, engines: Sequence[str] = (), access: Access | None = None
+) -> tuple[DecisionRow, ...]:
     """What each engine decides about the modules that the patterns mean. UsageError where one means none."""
-    return analysis.explain(_read(path), tuple(patterns), engines=tuple(engines))
+    return analysis.explain(read(source, access), tuple(patterns), engines=tuple(engines))
 
 
-def override(path: Pathish, engine: str) -> Override:
+def override(source: Pathish, engine: str, *, access: Access | None = None) -> Override:
     """The flags to serve a checkpoint with as if it were repaired, or why none can do it; `engine`: vllm or sglang."""
     from mtpfix import override as flags
 
-    return flags.override(_read(path), engine)
+    return flags.override(read(source, access), engine)
 
 
-def draft_tensors(path: Pathish) -> tuple[DraftRow, ...]:
+def draft_tensors(source: Pathish, *, access: Access | None = None) -> tuple[DraftRow, ...]:
     """The draft's tensors, in the order of the files."""
-    return analysis.draft_rows(_read(path))
+    return analysis.draft_rows(read(source, access))
 
 
 def diff_of(repair: Plan) -> str:
@@ -107,11 +120,29 @@ def diff_of(repair: Plan) -> str:
     return diff.unified(repair.before, repair.after)
 
 
-def _read(path: Pathish) -> Checkpoint:
-    """The checkpoint; a write that was killed half-way is finished or taken back first."""
-    folder = os.fspath(path)
-    if os.path.lexists(os.path.join(folder, JOURNAL)):
+def snapshot(source: Pathish, *, access: Access | None = None) -> bytes:
+    """The checkpoint as a header bundle: JSON files and headers, no weights, no token.
+
+    Raises UnreadableError where a file of it cannot be read.
+    """
+    from mtpfix.checkpoint.bundle import pack
+
+    access = access or Access()
+    with opening.opened(_mended(parse(source, access.revision)), access) as (found, files):
+        return pack(found, files)
+
+
+def read(source: Pathish, access: Access | None = None) -> Checkpoint:
+    """The checkpoint of a source: headers and JSON files. Raises UnreadableError, UsageError for what is no source."""
+    access = access or Access()
+    return opening.read(_mended(parse(source, access.revision)), access)
+
+
+def _mended(source: Source) -> Source:
+    """The source; a write in a directory that was killed half-way is finished or taken back first."""
+    if source.kind == "local" and os.path.lexists(os.path.join(source.id, JOURNAL)):
         from mtpfix import store
 
-        store.recover(folder)
-    return read_local(folder)
+        store.recover(source.id)
+    return source
+

@@ -132,7 +132,7 @@ class Judge:
         return tuple(special(row) or _listed(matcher, row) for row in self.rows)
 
     def query(self, world: World, value: Mapping[str, Any]) -> MatchQuery:
-        options = {"model_type": world.model_type, "num_hidden_layers": str(world.layers)}
+        options = {"model_type": world.model_type, "num_hidden_layers": str(world.layers), "part": self.part}
         if "expert_dtype" in world.config:
             options["expert_dtype"] = str(world.config["expert_dtype"])
         return MatchQuery(

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mtpfix.decisions import Judge, Table, World, judges
 from mtpfix.engines.base import Engine
-from mtpfix.engines.sources import CONFIG, SIDECAR, Fragment, config_fragments, sidecar_fragment
+from mtpfix.engines.sources import (
+    CONFIG,
+    DESCRIPTION,
+    SIDECAR,
+    Fragment,
+    config_fragments,
+    description_fragment,
+    sidecar_fragment,
+)
 from mtpfix.formats import format_of
-from mtpfix.formats.base import ExclusionList
+from mtpfix.formats.base import ExclusionList, Format
 from mtpfix.model import Certificate, Edit, JsonFile, Plan
 from mtpfix.patch import apply_value, ops, pointer, tokens
 from mtpfix.rules.entries import malformed
@@ -24,35 +32,77 @@ def solutions(world: World, engines: Sequence[Engine], wanted: Mapping[str, froz
 
     `wanted`: the releases of each engine that the plan must satisfy.
     """
-    found = (_solution(world, fragment, engines, wanted) for fragment in editable(world.files))
+    jury = _Jury(world, engines, wanted)
+    pair = editable(world.files)
+    if _alike(pair):
+        solved = jury.solve(pair[0], [*jury.readers(pair[0]), *jury.native(pair[1])])
+        return (solved, _moved(solved, pair[1])) if solved else ()
+    found = (jury.solve(fragment, jury.benches(fragment)) for fragment in pair)
     return tuple(item for item in found if item is not None)
 
 
-def _solution(
-    world: World, fragment: Fragment, engines: Sequence[Engine], wanted: Mapping[str, frozenset[str]]
-) -> Solution | None:
+def _alike(pair: Sequence[Fragment]) -> bool:
+    """Whether two files hold the same list in the same format: then one solution serves both."""
+    if len(pair) < 2:
+        return False
+    one, other = (_list_of(fragment) for fragment in pair)
+    if one is None or other is None or one[0] is not other[0]:
+        return False
+    return (one[1].entries, one[1].places, one[1].present) == (other[1].entries, other[1].places, other[1].present)
+
+
+def _list_of(fragment: Fragment) -> tuple[Format, ExclusionList] | None:
     fmt = format_of(fragment.value)
     where = fmt.exclusions(fragment.value) if fmt else None
-    if fmt is None or where is None:
-        return None
-    readers = [engine for engine in engines if _reads(engine, fragment, world.files)]
-    stand_in = in_config(world.files) if fragment.file == SIDECAR else None
-    if stand_in is None:
-        seats = [
-            Bench(usable(world, relevant(judges(world, readers, fragment=fragment), wanted)), fragment.value, where)
-        ]
-    else:
-        native = [engine for engine in readers if engine.name == "tensorrt-llm"]
-        others = [engine for engine in readers if engine.name != "tensorrt-llm"]
-        seats = [
-            Bench(usable(world, relevant(judges(world, native, fragment=fragment), wanted)), fragment.value, where),
-            Bench(
-                usable(world, relevant(judges(world, others, fragment=stand_in[0]), wanted)),
-                stand_in[0].value,
-                stand_in[1],
-            ),
-        ]
-    return Solver(world, fmt, fragment, where, seats).solve(lambda entry: bool(malformed(fmt, entry)))
+    return (fmt, where) if fmt and where else None
+
+
+def _moved(item: Solution, fragment: Fragment) -> Solution:
+    """The same change for the list of another file."""
+    found = _list_of(fragment)
+    return replace(item, fragment=fragment, where=found[1]) if found else item
+
+
+@dataclass(frozen=True, slots=True)
+class _Jury:
+    """The judges that a plan must satisfy, for each file they come to read."""
+
+    world: World
+    engines: Sequence[Engine]
+    wanted: Mapping[str, frozenset[str]]
+
+    def solve(self, fragment: Fragment, benches: Sequence[Bench]) -> Solution | None:
+        """The change of one list; None for a config without a list that mtpfix knows."""
+        found = _list_of(fragment)
+        if found is None:
+            return None
+        fmt, where = found
+        return Solver(self.world, fmt, fragment, where, benches).solve(lambda entry: bool(malformed(fmt, entry)))
+
+    def benches(self, fragment: Fragment) -> list[Bench]:
+        """config.json is judged by its readers; the sidecar too, with its list in config.json's place."""
+        stand_in = in_config(self.world.files) if fragment.file == SIDECAR else None
+        if stand_in is None:
+            return self.readers(fragment)
+        return [*self.native(fragment), self._bench(self._named(native=False), *stand_in)]
+
+    def readers(self, fragment: Fragment) -> list[Bench]:
+        """The engines that can come to read a file, on the file as it is."""
+        found = _list_of(fragment)
+        some = [engine for engine in self.engines if _reads(engine, fragment, self.world.files)]
+        return [self._bench(some, fragment, found[1])] if found else []
+
+    def native(self, fragment: Fragment) -> list[Bench]:
+        """TensorRT-LLM on the sidecar."""
+        found = _list_of(fragment)
+        return [self._bench(self._named(native=True), fragment, found[1])] if found else []
+
+    def _named(self, *, native: bool) -> list[Engine]:
+        return [engine for engine in self.engines if (engine.name == "tensorrt-llm") is native]
+
+    def _bench(self, some: Sequence[Engine], fragment: Fragment, where: ExclusionList) -> Bench:
+        found = relevant(judges(self.world, some, fragment=fragment), self.wanted)
+        return Bench(usable(self.world, found), fragment.value, where)
 
 
 def in_config(files: Mapping[str, JsonFile]) -> tuple[Fragment, ExclusionList] | None:
@@ -74,7 +124,11 @@ def in_config(files: Mapping[str, JsonFile]) -> tuple[Fragment, ExclusionList] |
 
 
 def editable(files: Mapping[str, JsonFile]) -> tuple[Fragment, ...]:
-    """The quantization configs that a plan may change: the one that counts in config.json, and the sidecar."""
+    """The quantization configs that a plan may change: the one that counts in config.json, and the sidecar; ModelSlim's
+    description alone where there is one."""
+    described = description_fragment(files)
+    if described:
+        return (described,)
     inside, beside = config_fragments(files)[:1], sidecar_fragment(files)
     return (*inside, beside) if beside else inside
 
@@ -95,6 +149,8 @@ def _reads(engine: Engine, fragment: Fragment, files: Mapping[str, JsonFile]) ->
     """Whether an engine can come to read a config: TensorRT-LLM prefers the sidecar, transformers knows none."""
     if engine.name == "tensorrt-llm":
         return fragment.file == SIDECAR or sidecar_fragment(files) is None
+    if fragment.file == DESCRIPTION:
+        return engine.name == "sglang"
     return engine.name != "transformers" or fragment.file != SIDECAR
 
 

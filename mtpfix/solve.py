@@ -308,7 +308,7 @@ class Solver:
         return [*choices, *(self._spelled(node, "stripped", kept) for node in self._nodes(bare, "draft"))]
 
     def _exposed(self, removed: tuple[int, ...], choices: Sequence[tuple[tuple[Added, ...], ...]]) -> set[str]:
-        """Units that a list's very first entries leave missing: without a list vLLM finds AWQ's plain modules itself."""
+        """Units that a list's first entries leave missing: without a list vLLM finds AWQ's plain modules by itself."""
         if self.where.entries or not choices:
             return set()
         firsts = [item.entry for choice in choices if choice for item in choice[0]]
@@ -491,7 +491,9 @@ class Solver:
                 added = fewer
         mended = self._mended(self._try(removed, ()), self._try(removed, self._entries(added)))
         return tuple(
-            item for item in added if item.role == "alias" or self._serves(item, mended) or self._guards(item, removed, added)
+            item
+            for item in added
+            if item.role == "alias" or self._serves(item, mended) or self._guards(item, removed, added)
         )
 
     def _guards(self, item: Added, removed: tuple[int, ...], added: tuple[Added, ...]) -> bool:

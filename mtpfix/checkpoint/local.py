@@ -34,10 +34,10 @@ def read_local(path: str | os.PathLike[str]) -> Checkpoint:
     Raises UnreadableError where the folder or a file in it cannot be read; the message names file and place.
     """
     root = os.fsdecode(path)
-    return read_checkpoint(Source("local", root), _Folder(root))
+    return read_checkpoint(Source("local", root), Folder(root))
 
 
-class _Folder:
+class Folder:
     """The files of a folder."""
 
     def __init__(self, root: str) -> None:

@@ -16,6 +16,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("explain", "Say for a module what each engine decides, and why."),
     ("apply", "Show and make the edits that repair a checkpoint."),
     ("override", "Print serve-time flags with the effect of the repair."),
+    ("snapshot", "Write a checkpoint's headers and JSON files, without weights, to one file."),
     ("undo", "Take the last apply back, byte for byte."),
     ("rule", "Explain a rule, or list all rules."),
     ("engines", "List the engines and releases that are modelled."),

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mtpfix.cli import options, summary
+from mtpfix.cli import options, remote, summary
 from mtpfix.cli.terminal import echo, page, talk
 from mtpfix.model import Report
 from mtpfix.output import human
@@ -27,6 +27,7 @@ class Options:
     dry_run: bool
     unsafe_fixes: bool
     yes: bool
+    remote: remote.Remote
 
 
 @click.command("apply", short_help=summary("apply"))
@@ -36,6 +37,7 @@ class Options:
 @click.option("-n", "--dry-run", is_flag=True, help="Show the diff and change nothing. Exit 1 where it would.")
 @click.option("--unsafe-fixes", is_flag=True, help="Also make the fixes that change more than lists.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
+@remote.options
 @click.pass_context
 def command(ctx: click.Context, /, **values: Any) -> None:
     """Show and make the edits that repair a checkpoint.
@@ -75,7 +77,10 @@ def interactive() -> bool:
 def _look(chosen: Options) -> Report:
     from mtpfix import api
 
-    return api.check(chosen.source, engines=chosen.engine, scope=chosen.scope, unsafe=chosen.unsafe_fixes)
+    with chosen.remote.watched() as access:
+        return api.check(
+            chosen.source, engines=chosen.engine, scope=chosen.scope, unsafe=chosen.unsafe_fixes, access=access
+        )
 
 
 def _about_plan(report: Report) -> None:

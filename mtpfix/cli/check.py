@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mtpfix.cli import options, summary
+from mtpfix.cli import options, remote, summary
 from mtpfix.cli.guard import tell
 from mtpfix.cli.terminal import page_for, write
 from mtpfix.errors import MtpfixError, UsageError
@@ -24,6 +24,7 @@ class Options:
     format: Callable[[CheckResult, Page], str]
     output: str | None
     exit_zero: bool
+    remote: remote.Remote
 
 
 @click.command("check", short_help=summary("check"))
@@ -33,13 +34,15 @@ class Options:
 @options.format_of("check")
 @options.output
 @options.exit_zero
+@remote.options
 @click.pass_context
 def command(ctx: click.Context, /, **values: Any) -> None:
     """Say what each engine will make of a checkpoint, and what is wrong.
 
-    SOURCE is a directory with safetensors files and config.json. Exit code 1 where findings of severity error
-    remain, 3 where a source cannot be inspected. With several sources, --format json writes one array, and the
-    sources that cannot be inspected are named on stderr only.
+    SOURCE is a directory with safetensors files and config.json, org/name[@revision] or a web address on the Hub,
+    or a bundle of `mtpfix snapshot`. Exit code 1 where findings of severity error remain, 3 where a source cannot
+    be inspected. With several sources, --format json writes one array, and the sources that cannot be inspected
+    are named on stderr only.
 
     \b
     mtpfix check ./Qwen3-Next-80B-A3B-Instruct-NVFP4
@@ -53,7 +56,8 @@ def run(chosen: Options) -> int:
     from mtpfix.rules import RULES
 
     failures: list[int] = []
-    reports = tuple(_reports(chosen, failures))
+    with chosen.remote.watched():
+        reports = tuple(_reports(chosen, failures))
     several = len(chosen.sources) > 1
     if reports:
         result = CheckResult(reports, {rule.code: rule for rule in RULES}, several)
@@ -68,7 +72,7 @@ def _reports(chosen: Options, failures: list[int]) -> Iterator[Report]:
 
     for source in chosen.sources:
         try:
-            yield api.check(source, engines=chosen.engine, scope=chosen.scope)
+            yield api.check(source, engines=chosen.engine, scope=chosen.scope, access=chosen.remote.access)
         except UsageError:
             raise
         except MtpfixError as error:

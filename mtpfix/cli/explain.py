@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mtpfix.cli import options, summary
+from mtpfix.cli import options, remote, summary
 from mtpfix.cli.terminal import page_for, write
 from mtpfix.model import DecisionRow
 from mtpfix.output.base import Page
@@ -21,6 +21,7 @@ class Options:
     engine: tuple[str, ...]
     format: Callable[[tuple[DecisionRow, ...], Page], str]
     output: str | None
+    remote: remote.Remote
 
 
 @click.command("explain", short_help=summary("explain"))
@@ -29,6 +30,7 @@ class Options:
 @options.engine
 @options.format_of("explain")
 @options.output
+@remote.options
 def command(**values: Any) -> None:
     """Say for a module, per engine and release: runtime name, decision, the entry or rule that decided.
 
@@ -46,5 +48,6 @@ def run(chosen: Options) -> None:
     """Decide, write the decisions."""
     from mtpfix import api
 
-    rows = api.explain(chosen.source, chosen.modules, engines=chosen.engine)
+    with chosen.remote.watched() as access:
+        rows = api.explain(chosen.source, chosen.modules, engines=chosen.engine, access=access)
     write(chosen.format(rows, page_for(chosen.output)), chosen.output)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mtpfix.cli import options, summary
+from mtpfix.cli import options, remote, summary
 from mtpfix.cli.terminal import page_for, talk, write
 from mtpfix.output.base import Page, TensorList
 
@@ -19,6 +19,7 @@ class Options:
     all: bool
     format: Callable[[TensorList, Page], str]
     output: str | None
+    remote: remote.Remote
 
 
 @click.command("list", short_help=summary("list"))
@@ -26,6 +27,7 @@ class Options:
 @click.option("-a", "--all", is_flag=True, help="One line for every tensor, none collapsed.")
 @options.format_of("tensors")
 @options.output
+@remote.options
 def command(**values: Any) -> None:
     """List the draft's tensors: name, dtype, shape, shard, stored scheme, and what the config declares.
 
@@ -38,7 +40,8 @@ def run(chosen: Options) -> None:
     """Read the headers, write the table."""
     from mtpfix import api
 
-    rows = api.draft_tensors(chosen.source)
+    with chosen.remote.watched() as access:
+        rows = api.draft_tensors(chosen.source, access=access)
     write(chosen.format(TensorList(rows, chosen.all), page_for(chosen.output)), chosen.output)
     if not rows:
         talk("No draft tensors are stored.")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mtpfix.cli import options, summary
+from mtpfix.cli import options, remote, summary
 from mtpfix.cli.terminal import page, page_for, talk, write
 from mtpfix.output.base import OverrideText, Page
 from mtpfix.output.text import paragraph
@@ -24,6 +24,7 @@ class Options:
     engine: str
     format: Callable[[OverrideText, Page], str]
     output: str | None
+    remote: remote.Remote
 
 
 @click.command("override", short_help=summary("override"))
@@ -31,6 +32,7 @@ class Options:
 @click.option("--engine", type=click.Choice(ENGINES), required=True, help="The engine that serves the checkpoint.")
 @options.format_of("override")
 @options.output
+@remote.options
 @click.pass_context
 def command(ctx: click.Context, /, **values: Any) -> None:
     """Print the serve-time flags that have the effect of the repair, for a checkpoint that cannot be edited.
@@ -49,7 +51,8 @@ def run(chosen: Options) -> int:
     """Find the flags, write them; the exit code."""
     from mtpfix import api
 
-    found = api.override(chosen.source, chosen.engine)
+    with chosen.remote.watched() as access:
+        found = api.override(chosen.source, chosen.engine, access=access)
     write(chosen.format(found, page_for(chosen.output)), chosen.output)
     err = page(sys.stderr)
     if not found.works:

@@ -29,5 +29,6 @@ def scheme_of(config: Any) -> str:
     weight = config.get("weight") if isinstance(config, Mapping) else None
     parts = weight if isinstance(weight, list) else [weight]
     return SCHEMES.get(
-        tuple((str(part.get("dtype")), str(part.get("qscheme"))) for part in parts if isinstance(part, Mapping)), UNKNOWN
+        tuple((str(part.get("dtype")), str(part.get("qscheme"))) for part in parts if isinstance(part, Mapping)),
+        UNKNOWN,
     )

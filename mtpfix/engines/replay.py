@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -96,7 +96,9 @@ def _is_mapper(value: Any) -> bool:
     if value is None:
         return True
     return isinstance(value, dict) and all(
-        kind in _KINDS and isinstance(rules, dict) and all(new is None or isinstance(new, str) for new in rules.values())
+        kind in _KINDS
+        and isinstance(rules, dict)
+        and all(new is None or isinstance(new, str) for new in rules.values())
         for kind, rules in value.items()
     )
 
@@ -109,7 +111,7 @@ def _are_texts(value: Any) -> bool:
     return value is None or (isinstance(value, list) and all(isinstance(item, str) for item in value))
 
 
-_SHAPES = (
+_SHAPES: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("config", "is missing or no object", lambda value: isinstance(value, dict)),
     ("packed", "does not map a name to a list of names", _is_packed),
     ("mapper", f"has rules other than {', '.join(_KINDS)} from text to text or null", _is_mapper),

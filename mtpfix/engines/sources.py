@@ -4,6 +4,8 @@ vLLM    config.json `quantization_config`; where it is absent hf_quant_config.js
         `text_config.quantization_config`, then `compression_config`
         (vllm-0.33.0 transformers_utils/config.py:954-962, model_executor/model_loader/weight_utils.py:240-250)
 SGLang  the same places, the sidecar last (sglang-0.5.23 srt/model_loader/checkpoint_quantization.py:53-78)
+        ModelSlim's quant_model_description.json before everything else (sglang-0.5.23 srt/configs/model_config.py:2063);
+        vLLM knows no such file: where it stands alone, the checkpoint is in a format that vLLM does not know
 both    MIXED_PRECISION without the keys its class needs is read from the sidecar instead
         (vllm-0.33.0 weight_utils.py:275-282; sglang-0.5.23 srt/model_loader/weight_utils.py:285-298)
 TRT-LLM hf_quant_config.json first where it names an algorithm
@@ -21,6 +23,7 @@ from mtpfix.releases import at_least
 
 CONFIG = "config.json"
 SIDECAR = "hf_quant_config.json"
+DESCRIPTION = "quant_model_description.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,12 @@ def sidecar_fragment(files: Mapping[str, JsonFile]) -> Fragment | None:
     return Fragment(SIDECAR, "", found.value) if found and isinstance(found.value, Mapping) else None
 
 
+def description_fragment(files: Mapping[str, JsonFile]) -> Fragment | None:
+    """ModelSlim's quant_model_description.json as a quantization config, or None."""
+    found = files.get(DESCRIPTION)
+    return Fragment(DESCRIPTION, "", found.value) if found and isinstance(found.value, Mapping) else None
+
+
 def _has_layers(value: Mapping[str, Any]) -> bool:
     return "quantized_layers" in value
 
@@ -61,11 +70,11 @@ def _has_layers_and_cache(value: Mapping[str, Any]) -> bool:
 def _vllm(files: Mapping[str, JsonFile]) -> Fragment | None:
     inside, beside = config_fragments(files), sidecar_fragment(files)
     top = [fragment for fragment in inside if fragment.pointer == "/quantization_config"]
-    return next(iter([*top, *([beside] if beside else []), *inside]), None)
+    return next(iter([*top, *([beside] if beside else []), *inside]), None) or description_fragment(files)
 
 
 def _sglang(files: Mapping[str, JsonFile]) -> Fragment | None:
-    return next(iter(config_fragments(files)), None) or sidecar_fragment(files)
+    return description_fragment(files) or next(iter(config_fragments(files)), None) or sidecar_fragment(files)
 
 
 def _tensorrt_llm(files: Mapping[str, JsonFile]) -> Fragment | None:

@@ -75,7 +75,8 @@ def _view(row: Row) -> View:
     faults = tuple(_fault(item) for item in _fault_rows(row))
     spans = [_span(row), *(ask.span for _, ask in rows)]
     options = {name: _option(value) for name, value in row.get("options", {}).items()}
-    spans += [fact.span for fact in (*specials, *faults, *options.values())]
+    spans += [*(fact.span for fact in specials), *(fact.span for fact in faults)]
+    spans += [option.span for option in options.values()]
     return View(
         engine=row["engine"],
         part=row["part"],

@@ -17,6 +17,7 @@ from mtpfix.formats.gptq import Gptq
 from mtpfix.formats.hqq import Hqq
 from mtpfix.formats.listless import LISTLESS
 from mtpfix.formats.modelopt import ModelOpt
+from mtpfix.formats.modelslim import ModelSlim
 from mtpfix.formats.mxfp8 import Mxfp8
 from mtpfix.formats.quark import Quark
 from mtpfix.formats.torchao import TorchAo
@@ -37,6 +38,7 @@ FORMATS: tuple[Format, ...] = (
     TorchAo(),
     FbgemmFp8(),
     Hqq(),
+    ModelSlim(),
     *LISTLESS,
 )
 

@@ -1,13 +1,13 @@
 """Formats without a list that an engine reads: nothing can be said about a module in their configs.
 
-    mxfp4       vLLM quantizes experts and nothing else, whatever `modules_to_not_convert` says
-                (vllm-0.33.0 model_executor/layers/quantization/mxfp4.py:91-113); SGLang never sets a list from the
-                config (sglang-0.5.23 srt/layers/quantization/mxfp4.py:319-381)
-    w4afp8      sglang-0.5.23 srt/layers/quantization/w4afp8.py:78-105
-    w8a8_fp8    sglang-0.5.23 srt/layers/quantization/w8a8_fp8.py
-    experts     `experts_int8`, `moe_wna16` and `quark_int4fp8_moe` name what is quantized by their own name
-    MLX         a module is quantized where the weights hold its scales; the table of modules is secondary
-                (mlx-lm mlx_lm/utils.py load_model)
+mxfp4       vLLM quantizes experts and nothing else, whatever `modules_to_not_convert` says
+            (vllm-0.33.0 model_executor/layers/quantization/mxfp4.py:91-113); SGLang never sets a list from the
+            config (sglang-0.5.23 srt/layers/quantization/mxfp4.py:319-381)
+w4afp8      sglang-0.5.23 srt/layers/quantization/w4afp8.py:78-105
+w8a8_fp8    sglang-0.5.23 srt/layers/quantization/w8a8_fp8.py
+experts     `experts_int8`, `moe_wna16` and `quark_int4fp8_moe` name what is quantized by their own name
+MLX         a module is quantized where the weights hold its scales; the table of modules is secondary
+            (mlx-lm mlx_lm/utils.py load_model)
 """
 
 from __future__ import annotations

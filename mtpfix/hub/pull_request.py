@@ -133,10 +133,10 @@ class _Proposal:
         for found in read:
             if not found.open or not self._concerns(found):
                 continue
-            if self._holds_repair(found):
+            own = self._own(found)
+            if self._holds_repair(found, exactly=own):
                 return self._already(found.listed)
-            if found.listed.author == self.me and found.fingerprints:
-                stale.append(found)
+            stale += [found] if own else []
         if stale:
             return self._update(stale[0])
         closed = [found.listed for found in read if not found.open and self.mark in found.fingerprints]
@@ -155,18 +155,24 @@ class _Proposal:
     def _concerns(self, found: PullRequest) -> bool:
         return bool(found.fingerprints) or not self.wanted.files.keys().isdisjoint(found.files)
 
-    def _holds_repair(self, found: PullRequest) -> bool:
-        """Whether a pull request leaves nothing of this repair to do, whoever wrote it."""
+    def _own(self, found: PullRequest) -> bool:
+        """Whether a pull request is this program's alone, so that it may be changed."""
+        return found.listed.author == self.me and bool(found.fingerprints) and set(found.authors) <= {self.me}
+
+    def _holds_repair(self, found: PullRequest, *, exactly: bool) -> bool:
+        """Whether a pull request says what this one would say, or else leaves nothing of this repair to do."""
         contents = self.remote.contents(found.ref, tuple(self.wanted.files))
         if contents.keys() != self.wanted.files.keys():
             return False
         if _values(contents) == _values(self.wanted.files):
             return True
+        if exactly:
+            return False
         try:
             report = self.wanted.wish.report(contents)
         except MtpfixError:
             return False
-        return not report.plan.edits and _errors(report) <= _errors(self.wanted.after)
+        return not report.plan.edits and _loading(report) >= _loading(self.wanted.after)
 
     def _already(self, found: Listed) -> Outcome:
         return _outcome(self.wanted, "already-open", found, f"opened by {found.author}")
@@ -247,5 +253,8 @@ def _value(raw: bytes) -> object:
         return raw
 
 
-def _errors(report: Report) -> int:
-    return sum(finding.severity == "error" for finding in report.findings)
+def _loading(report: Report) -> frozenset[tuple[str, str, str]]:
+    """Engine, release and part of everything that loads."""
+    return frozenset(
+        (row.engine, release, row.part) for row in report.engines if row.verdict == "loads" for release in row.releases
+    )

@@ -41,11 +41,17 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """A pull request with its text: the fingerprints that its author put into it, the files that it changes."""
+    """A pull request with its text.
+
+    fingerprints  those that its author put into it
+    files         what it changes
+    authors       who committed to it
+    """
 
     listed: Listed
     fingerprints: tuple[str, ...]
     files: tuple[str, ...]
+    authors: tuple[str, ...]
 
     @property
     def num(self) -> int:
@@ -115,6 +121,7 @@ class Remote:
             Listed(found.num, found.title, found.author, found.status, found.url),
             tuple(one for body in text for one in marks(body)),
             tuple(files),
+            tuple(dict.fromkeys(event.author for event in found.events if event.type == "commit")),
         )
 
     def contents(self, revision: str, names: Sequence[str]) -> dict[str, bytes]:
@@ -142,9 +149,9 @@ class Remote:
             return str(self._api.model_info(self.repo, revision=revision).sha)
 
     def open(self, files: Mapping[str, bytes], title: str, body: str, *, branch: str | None, parent: str) -> int:
-        """Open a pull request against a branch whose head is `parent`; its number.
+        """Open a pull request against a branch, with one commit on `parent`; its number.
 
-        Raises ConflictError where the branch has moved on, LostAnswerError where no answer came.
+        Raises LostAnswerError where no answer came.
         """
         info = self._commit(files, title, body, revision=branch, parent=parent, create_pr=True)
         if info.pr_num is None:
@@ -152,7 +159,7 @@ class Remote:
         return int(info.pr_num)
 
     def push(self, files: Mapping[str, bytes], title: str, body: str, *, ref: str) -> None:
-        """Add a commit to a pull request."""
+        """Add a commit to a pull request. Raises ConflictError where somebody else is faster."""
         self._commit(files, title, body, revision=ref, parent=self.head(ref), create_pr=False)
 
     def _commit(
@@ -199,7 +206,7 @@ class Remote:
         message = f"{self.repo}: {what}: {self._scrubbed(error)}"
         if status == 412:
             return ConflictError(
-                f"{self.repo}: the branch moved while it was checked", subject=self.repo, hint="run the command again"
+                f"{self.repo}: the revision moved meanwhile", subject=self.repo, hint="run the command again"
             )
         if status in (401, 404):
             return UnreadableError(message, subject=self.repo, hint="check the name and the revision; " + _LOGIN)

@@ -13,7 +13,6 @@ from mtpfix.output import matrix
 from mtpfix.output.base import EngineFacts, Page, Profile, Replayed, RuleList, RuleText, TensorList, TensorRow
 from mtpfix.output.collapse import collapsed
 from mtpfix.output.text import Cell, clean, listed, page_text, paint, paragraph, plural, table
-from mtpfix.releases import key
 
 _PLAIN = frozenset({"bf16", "f16", "f32"})
 _NEITHER = frozenset({"", "odd", "other"})
@@ -204,7 +203,9 @@ def _profiles(profiles: Iterable[Profile], page: Page) -> list[list[Cell]]:
     method = ""
     for profile in profiles:
         recorded = f"{profile.recorded} recorded" if profile.recorded else ""
-        heads = [(profile.method if profile.method != method else "", span(profile.first, profile.last, page), recorded)]
+        heads = [
+            (profile.method if profile.method != method else "", span(profile.first, profile.last, page), recorded)
+        ]
         method = profile.method
         changes = [(point.name, point.source) for point in profile.changes] or [("", "")]
         for head, change in zip_longest(heads, changes, fillvalue=("", "", "")):
@@ -233,7 +234,11 @@ def _totals(result: Replayed, page: Page) -> list[list[Cell]]:
     for (engine, method, _), count in result.checked.items():
         rows[engine, method] += count
     return [
-        [Cell(clean(engine, page), ("bold",)), Cell(clean(method, page)), Cell(f"{count - wrong[engine, method]}/{count}")]
+        [
+            Cell(clean(engine, page), ("bold",)),
+            Cell(clean(method, page)),
+            Cell(f"{count - wrong[engine, method]}/{count}"),
+        ]
         for (engine, method), count in sorted(rows.items())
     ]
 

@@ -60,6 +60,7 @@ class _Home:
         self.world = world
         self.tables = tables
         self._names: dict[tuple[object, ...], frozenset[str]] = {}
+        self._meanings: dict[tuple[str, int], list[str]] = {}
         self._collisions: dict[int, str] = {}
         self._readings: dict[tuple[str, str], set[str]] = {}
         self._broad: dict[tuple[str, str], bool] = {}
@@ -140,13 +141,20 @@ class _Home:
     def _unlisted(self, claim: Claim, fragment: Fragment | None) -> str:
         name = claim.mismatch.row.unit.name
         fmt, entries = self._list_of(fragment)
-        meant = [entry for entry in entries if means(entry, name)]
+        meant = self._meant(name, entries)
         if fmt is not None and any(malformed(fmt, entry) for entry in meant):
             return "MTP016"
         if meant:
             return "MTP002"
         others = [self._list_of(other) for other in self._fragments() if other is not fragment]
-        return "MTP003" if any(means(entry, name) for _, listed in others for entry in listed) else "MTP001"
+        return "MTP003" if any(self._meant(name, listed) for _, listed in others) else "MTP001"
+
+    def _meant(self, name: str, entries: tuple[str, ...]) -> list[str]:
+        """The entries that are meant for a module."""
+        at = (name, id(entries))
+        if at not in self._meanings:
+            self._meanings[at] = [entry for entry in entries if means(entry, name)]
+        return self._meanings[at]
 
     def _cannot(self, claim: Claim) -> str:
         """Why no list mends it: no list or a colliding name (MTP015), or this engine (MTP008)."""

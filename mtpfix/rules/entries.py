@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from mtpfix.formats.base import Format, regex_matches
+from mtpfix.regexes import TooCostly, compiled
 
 _WRAPPERS = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 _WRAPPED = re.compile(r"^(?:(?:model|language_model)\\?\.)+")
@@ -16,6 +18,8 @@ def means(entry: str, name: str) -> bool:
     """Whether somebody who wrote this entry meant this module, whatever dialect and prefix they used."""
     text = re.sub(r"^[+-]:", "", entry)
     bare = _bare(name)
+    if "\\" in text or text.startswith((".*", "(")):  # AutoRound's patterns have no mark of their own
+        return any(_regex_means(text.removeprefix("re:"), each) for each in (name, bare))
     if text.startswith("re:") or entry.startswith(("-:", "+:")):
         pattern = text.removeprefix("re:")
         return any(_regex_means(pattern, each) for each in (name, bare))
@@ -23,6 +27,7 @@ def means(entry: str, name: str) -> bool:
     return _glob_means(wanted, bare)
 
 
+@lru_cache(maxsize=65536)
 def _bare(name: str) -> str:
     """A name without wrapper prefixes and stray dots."""
     name = re.sub(r"\.\.+", ".", name.strip().strip("."))
@@ -53,6 +58,18 @@ def malformed(fmt: Format, entry: str) -> str:
         return "it has an empty path component or a blank"
     if fmt.name == "modelopt" and entry.endswith("."):
         return "it ends in a dot"
+    if fmt.name == "auto-round" and not _is_pattern(entry):
+        return "it is no valid regular expression, so that the engines pass over it"
     if fmt.name == "fp8" and entry.startswith("*"):
         return "it starts with `*`: a literal in vLLM and SGLang, and no valid regex in transformers"
     return ""
+
+
+def _is_pattern(entry: str) -> bool:
+    try:
+        compiled(entry)
+    except re.error:
+        return False
+    except TooCostly:
+        return True
+    return True

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Model types whose checkpoints bring their config class as remote code, and the class of transformers it derives from.
-REMOTE_CONFIGS = {"mimo": "Qwen2Config", "mimo_v2": "MiMoV2FlashConfig"}
+# Model types whose checkpoints bring their config class as remote code, and a class of transformers to stand in.
+REMOTE_CONFIGS = {"mimo": "Qwen2Config", "mimo_v2": "PreTrainedConfig"}
 
 
 def register_configs() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import tiny
 
 from hub import OTHER, READER, WRITER, Hub, Repository, before, dropped, lost, status
 from mtpfix.checkpoint.local import read_local
-from mtpfix.errors import ConflictError, MtpfixError, UsageError, WriteError
+from mtpfix.errors import MtpfixError, UsageError, WriteError
 from mtpfix.hub import pull_request
 from mtpfix.hub.describe import fingerprint, marks
 from mtpfix.hub.pull_request import Draft, Outcome, Wish, draft, propose
@@ -35,8 +34,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def repo(hub: Hub, folder: Path) -> Iterator[Repository]:
-    yield hub.create(REPO, folder)
+def repo(hub: Hub, folder: Path) -> Repository:
+    return hub.create(REPO, folder)
 
 
 def drafted(repo: Repository, folder: Path, **more: object) -> Draft:
@@ -44,7 +43,7 @@ def drafted(repo: Repository, folder: Path, **more: object) -> Draft:
     for name in NAMES:
         (folder / name).write_bytes(repo.files()[name].read())
     checkpoint = replace(read_local(folder), source=Source("hub", repo.id, repo.head()))
-    return draft(Wish(checkpoint, **more))  # type: ignore[arg-type]
+    return draft(Wish(checkpoint, ("vllm==0.24.0",), **more))  # type: ignore[arg-type]
 
 
 def run(repo: Repository, folder: Path, token: str = WRITER, **more: object) -> Outcome:
@@ -216,12 +215,20 @@ def test_bots_in_a_race(repo: Repository, folder: Path, second: str) -> None:
     assert len([pull for pull in repo.pulls if pull.status == "open"]) == 1
 
 
-def test_a_branch_that_moved_is_a_conflict(repo: Repository, folder: Path) -> None:
+def test_a_branch_that_moved_does_not_move_what_was_checked(repo: Repository, folder: Path) -> None:
     wanted = drafted(repo, folder)
     repo.commit({"config.json": b"{}"})
-    with pytest.raises(ConflictError):
-        propose(Remote(REPO, WRITER), wanted)
-    assert not repo.pulls
+    assert propose(Remote(REPO, WRITER), wanted).kind == "opened"
+    assert repo.commits[repo.head("refs/pr/1")].parent == wanted.before.source.revision
+
+
+def test_one_that_somebody_else_worked_on_is_not_overwritten(repo: Repository, folder: Path) -> None:
+    run(repo, folder)
+    value = json.loads(repo.files("refs/pr/1")["config.json"].read())
+    theirs = json.dumps({**value, "rope_theta": 5}).encode()
+    repo.commit({"config.json": theirs}, branch="refs/pr/1", author="owner")
+    assert run(repo, folder).kind == "already-open"
+    assert repo.files("refs/pr/1")["config.json"].read() == theirs
 
 
 def test_what_arrives_otherwise_is_told(repo: Repository, folder: Path, hub: Hub) -> None:

@@ -213,7 +213,8 @@ def test_without_wrapper(node: str, bare: str) -> None:
 
 def test_auto_round_lists_full_precision_alone_and_copies_its_style() -> None:
     recipe = {"bits": 16, "data_type": "float"}
-    value = {**CONFIGS["auto-round"], "extra_config": {"a": {"bits": 8}, "mtp.fc": recipe, "b": None, "c": {"bits": 32}}}
+    extra = {"a": {"bits": 8}, "mtp.fc": recipe, "b": None, "c": {"bits": 32}}
+    value = {**CONFIGS["auto-round"], "extra_config": extra}
     where = fmt("auto-round").exclusions(value)
     assert where is not None
     assert (where.entries, where.places, where.value) == (("mtp.fc", "c"), (1, 3), recipe)
@@ -255,3 +256,26 @@ def test_auto_round_with_a_strange_extra_config(extra: Any) -> None:
 def test_covers(name: str, entry: str, inside: str, outside: str) -> None:
     assert fmt(name).covers(entry, outside) is False
     assert fmt(name).covers(entry, inside) is (entry not in ("(",))
+
+
+@pytest.mark.parametrize(
+    ("entry", "name", "meant"),
+    [
+        (r"(.*\.)?layers\.4\..*", "model.layers.4.mlp.up_proj", True),
+        (r"(.*\.)?layers\.4\..*", "model.layers.41.mlp.up_proj", False),
+        (r".*shared_expert\.gate$", "mtp.layers.0.mlp.shared_expert.gate", True),
+        (".*mtp.*", "mtp.fc", True),
+        (".*mtp.*", "model.fc", False),
+        ("layers.4.", "model.layers.4.mlp.up_proj", True),
+        (r"re:model\.layers\.4\..*", "model.language_model.layers.4.mlp.up_proj", True),
+    ],
+)
+def test_what_an_entry_means(entry: str, name: str, meant: bool) -> None:
+    assert means(entry, name) is meant
+
+
+def test_a_pattern_that_auto_round_passes_over_is_malformed() -> None:
+    form = fmt("auto-round")
+    assert "no valid regular expression" in malformed(form, "*mtp*")
+    assert malformed(form, r".*mtp\..*") == malformed(form, "mtp.fc") == malformed(form, "(a+)+$") == ""
+    assert malformed(fmt("awq"), " ") == "it is empty"

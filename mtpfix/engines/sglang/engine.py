@@ -33,7 +33,8 @@ _BUILDERS: Mapping[str, Callable[[MatchQuery], Rule]] = {
     "bitsandbytes": others.bitsandbytes,
     "modelslim": others.modelslim,
 }
-_QUARK_PACKED: Packed = {
+_QKV: Packed = {"qkv_proj": ("q_proj", "k_proj", "v_proj")}
+_LOADER_PACKED: Packed = {
     "gate_up_proj": ("gate_proj", "up_proj"),
     "fused_qkv_a_proj_with_mqa": ("q_a_proj", "kv_a_proj_with_mqa"),
 }
@@ -58,9 +59,12 @@ class SGLang:
         return built(lambda: builder(query))
 
     def handed_over(self, method: str, packed: Packed, release: str) -> Packed:
-        """A class's packed mapping as the loader hands it to a method: Quark gets two fused names besides."""
+        """A class's packed mapping as the loader hands it to a method: Quark gets two fused names besides, ModelSlim
+        (on Ascend) three."""
+        if method == "modelslim":
+            return {**packed, **_QKV, **_LOADER_PACKED}
         more = method == "quark" and switches.on("quark-loader-packed", release)
-        return {**packed, **_QUARK_PACKED} if more else packed
+        return {**packed, **_LOADER_PACKED} if more else packed
 
     def change_points(self, method: str, model_type: str = "") -> tuple[str, ...]:
         """Releases at which matching for this method changed; with a model type, only what concerns that type."""

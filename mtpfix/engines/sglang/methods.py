@@ -56,6 +56,10 @@ def detect(config: Mapping[str, Any], release: str, model_type: str = "") -> Met
     """
     part = _unwrapped(config)
     declared = config.get("quant_method")
+    if declared is None and "model_quant_type" in config:
+        return Method("modelslim")
+    if declared is None and "bits" in config and "group_size" in config:
+        return Method("")  # MLX
     if declared is None or declared == "modelopt":
         name = _of_algo(part, release, model_type)
         known = name or part.get("quant_algo") == "MIXED_PRECISION"

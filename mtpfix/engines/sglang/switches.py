@@ -86,6 +86,9 @@ SWITCHES = (
     Switch("quark-direct", "0.5.21", ("quark",), f"sglang 0.5.21 {_Q}/quark/utils.py:46"),
     Switch("quark-block-fp8", "0.5.21", ("quark",), f"sglang 0.5.21 {_Q}/quark/quark.py:392"),
     Switch("quark-expert-entries", "0.5.21", ("quark",), f"sglang 0.5.21 {_Q}/quark/quark.py:896"),
+    # ModelSlim
+    Switch("modelslim-target-only", "0.5.10", ("modelslim",), f"sglang 0.5.10 {_CONFIG}:792"),
+    Switch("modelslim-unknown-plain", "0.5.11", ("modelslim",), f"sglang 0.5.11 {_Q}/modelslim/modelslim.py"),
     # detection
     Switch("detect-mixed-by-layers", "0.5.15", (), "sglang 0.5.15 srt/configs/model_config.py:1148"),
     Switch("detect-mxfp8", "0.5.18", (), "sglang 0.5.18 srt/configs/model_config.py:1290"),

@@ -87,12 +87,17 @@ def _detect(config: Mapping[str, Any], release: str, model_type: str) -> Method:
     written = nested.name if nested else config.get("quant_method", "").lower()
     written = written.replace("compressed_tensors", "compressed-tensors")
     if not written:
-        return Method(UNQUANTIZED)
+        return Method("" if _is_foreign(config) else UNQUANTIZED)
     written = _claimed(config, written, release) or _deepseek_v4(config, written, release, model_type) or written
     name = known(written, release)
     if name and deprecated(written, release):
         return Method(name, f"ValueError: the method {written} is deprecated and needs --allow-deprecated-quantization")
     return _modelopt_algo(config, name, release) if name.startswith("modelopt") else Method(name)
+
+
+def _is_foreign(config: Mapping[str, Any]) -> bool:
+    """Whether a config without a method's name is MLX's or ModelSlim's."""
+    return "model_quant_type" in config or ("bits" in config and "group_size" in config)
 
 
 def _nested(config: Mapping[str, Any], release: str) -> Method | None:

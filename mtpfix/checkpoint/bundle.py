@@ -1,0 +1,163 @@
+"""A header bundle: one file that stands for a checkpoint, without a byte of its weights.
+
+A gzipped tar of `mtpfix-bundle.json` (origin, and the size and hash of every file), the JSON files byte for byte, and
+each safetensors file cut off after its header; so `tar xzf` and any reader of headers understand it. The same files
+give the same bundle, byte for byte. It holds no token, and of a local checkpoint only the folder's own name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from mtpfix.checkpoint.headers import LENGTH_BYTES, broken, header_length
+from mtpfix.checkpoint.index import SUFFIX, index_name, read_index, shard_names
+from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES, NAMES
+from mtpfix.checkpoint.reading import Files, HeaderRow
+from mtpfix.errors import UnreadableError
+from mtpfix.model import Source
+
+MANIFEST = "mtpfix-bundle.json"
+FORMAT = 1
+MAX_BYTES = 1 << 30  # of a bundle, unpacked
+_LEVEL = 6
+_PIECE = 1 << 20
+
+
+def pack(source: Source, files: Files) -> bytes:
+    """The bundle of a checkpoint. Raises UnreadableError where a file of it cannot be read."""
+    names = tuple(files.names())
+    shards = shard_names(names)
+    held = {name: files.json_bytes(name) for name in (*NAMES, index_name(shards)) if name in names}
+    sizes: dict[str, int] = {}
+    for name, header, size in files.headers((*shards, *_below(held, shards, files))):
+        sizes[name] = size
+        held[name] = len(header).to_bytes(LENGTH_BYTES, "little") + header
+    table = {name: _row(data, sizes.get(name)) for name, data in sorted(held.items())}
+    manifest = {"format": FORMAT, "source": _origin(source), "files": table}
+    head = json.dumps(manifest, indent=1, ensure_ascii=True).encode() + b"\n"
+    return gzip.compress(_tar({MANIFEST: head, **dict(sorted(held.items()))}), _LEVEL, mtime=0)
+
+
+def _below(held: Mapping[str, bytes], shards: Sequence[str], files: Files) -> list[str]:
+    """The shards in folders that the index names, as far as they exist."""
+    name = index_name(shards)
+    try:
+        weight_map = read_index(name, held[name])[0] if name in held else {}
+    except UnreadableError:
+        return []
+    return sorted(n for n in {*weight_map.values()}.difference(shards) if n.endswith(SUFFIX) and files.has(n))
+
+
+def _row(data: bytes, size: int | None) -> dict[str, Any]:
+    """What the manifest says of a file: its true size, and the hash of what the bundle holds of it."""
+    return {"size": len(data) if size is None else size, "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _origin(source: Source) -> dict[str, Any]:
+    kept = source.id if source.kind == "hub" else PurePath(os.path.abspath(source.id)).name
+    return {"kind": source.kind, "id": kept, "revision": source.revision}
+
+
+def _tar(held: Mapping[str, bytes]) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name, data in held.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return out.getvalue()
+
+
+class Bundle:
+    """The files in a bundle. Raises UnreadableError where it is none, is damaged, or unpacks to too much."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._held = _members(path, _unzipped(path))
+        manifest = self._manifest()
+        self._sizes: dict[str, int] = {name: row["size"] for name, row in manifest["files"].items()}
+        self.source = Source("bundle", path, manifest["source"]["revision"])
+
+    def names(self) -> list[str]:
+        return sorted(name for name in self._held if "/" not in name)
+
+    def has(self, name: str) -> bool:
+        return name in self._held
+
+    def json_bytes(self, name: str) -> bytes:
+        data = self._held[name]
+        if len(data) > MAX_JSON_BYTES:
+            raise _unfit(self._path, f"{name}: {len(data)} bytes are above the limit of {MAX_JSON_BYTES} for JSON")
+        return data
+
+    def headers(self, names: Sequence[str]) -> Iterator[HeaderRow]:
+        for name in names:
+            data, size = self._held[name], self._sizes[name]
+            length = header_length(data[:LENGTH_BYTES], size, name)
+            if len(data) != LENGTH_BYTES + length:
+                raise broken(name, f"byte {len(data)}: the bundle does not hold its header")
+            yield name, data[LENGTH_BYTES:], size
+
+    def _manifest(self) -> dict[str, Any]:
+        try:
+            manifest = json.loads(self._held.pop(MANIFEST))
+            revision = manifest["source"]["revision"]
+            rows = {name: (row["size"], row["sha256"]) for name, row in manifest["files"].items()}
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
+            raise _unfit(self._path, "no bundle of mtpfix") from None
+        if manifest.get("format") != FORMAT:
+            raise _unfit(self._path, "a bundle of another version of mtpfix", "use a newer mtpfix")
+        for name, (size, digest) in rows.items():
+            held = self._held.get(name)
+            if held is None or type(size) is not int or hashlib.sha256(held).hexdigest() != digest:
+                raise _unfit(self._path, f"{name}: not as it was packed")
+        if rows.keys() != self._held.keys() or not isinstance(revision, str | None):
+            raise _unfit(self._path, "holds files that its own list does not know")
+        assert isinstance(manifest, dict)
+        return manifest
+
+
+def _unzipped(path: str) -> bytes:
+    """All of a gzip file, as long as it is within the limit."""
+    inflate = zlib.decompressobj(wbits=31)
+    out = bytearray()
+    try:
+        with open(path, "rb") as file:
+            while piece := file.read(_PIECE):
+                out += inflate.decompress(piece, MAX_BYTES + 1 - len(out))
+                if len(out) > MAX_BYTES or inflate.unconsumed_tail:
+                    raise _unfit(path, f"unpacks to more than {MAX_BYTES} bytes")
+    except OSError as error:
+        raise _unfit(path, error.strerror or str(error), "check that you may read it") from None
+    except zlib.error:
+        raise _unfit(path, "damaged: it cannot be unpacked") from None
+    if not inflate.eof or inflate.unused_data:
+        raise _unfit(path, "damaged: it ends too early, or too late")
+    return bytes(out)
+
+
+def _members(path: str, raw: bytes) -> dict[str, bytes]:
+    held: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as tar:
+            for info in tar:
+                file = tar.extractfile(info) if info.isreg() and info.name not in held else None
+                if file is None or info.issparse():
+                    raise _unfit(path, "no bundle of mtpfix")
+                held[info.name] = file.read()
+    except (tarfile.TarError, ValueError, OverflowError, EOFError, OSError):
+        raise _unfit(path, "no bundle of mtpfix") from None
+    return held
+
+
+def _unfit(path: str, what: str, hint: str = "make it again with `mtpfix snapshot SOURCE -o FILE`") -> UnreadableError:
+    return UnreadableError(f"{path}: {what}", subject=path, hint=hint)

@@ -1,0 +1,71 @@
+"""What was read from the Hub before, by its content: a shard's header, a JSON file.
+
+A key is the content's own hash as the Hub lists it, so an entry never goes stale and the same file in another commit
+or repository is the same entry. Entries are compressed; what cannot be read or written is as if it were not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+import zlib
+from pathlib import Path
+
+FOLDER = "mtpfix/hub"
+MAX_AGE = 60 * 24 * 3600.0  # seconds since an entry was last used
+_PRUNED = ".pruned"
+_PRUNE_EVERY = 24 * 3600.0
+_CHECK = 32
+
+
+class Cache:
+    """Entries below XDG_CACHE_HOME."""
+
+    def __init__(self) -> None:
+        root = os.environ.get("XDG_CACHE_HOME", "")
+        base = Path(root) if os.path.isabs(root) else Path(os.path.expanduser("~/.cache"))
+        self._root = base / FOLDER
+
+    def get(self, key: str, limit: int) -> bytes | None:
+        """The entry, or None; never more than `limit` bytes."""
+        path = self._path(key)
+        try:
+            raw = path.read_bytes()
+            inflate = zlib.decompressobj()
+            data = inflate.decompress(raw[_CHECK:], limit + 1)
+            if not inflate.eof or hashlib.sha256(data).digest() != raw[:_CHECK]:
+                return None
+            os.utime(path)
+        except (OSError, zlib.error):
+            return None
+        return data
+
+    def put(self, key: str, data: bytes) -> None:
+        """Keep an entry, all of it or nothing."""
+        path = self._path(key)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+                file.write(hashlib.sha256(data).digest() + zlib.compress(data, 1))
+            os.replace(file.name, path)
+        except OSError:
+            return
+
+    def prune(self) -> None:
+        """Once a day, drop what was not used for long."""
+        stamp = self._root / _PRUNED
+        try:
+            if stamp.exists() and stamp.stat().st_mtime > time.time() - _PRUNE_EVERY:
+                return
+            stamp.touch()
+            for path in self._root.glob("??/*"):
+                if path.stat().st_mtime < time.time() - MAX_AGE:
+                    path.unlink()
+        except OSError:
+            return
+
+    def _path(self, key: str) -> Path:
+        name = hashlib.sha256(key.encode()).hexdigest()
+        return self._root / name[:2] / name[2:]

@@ -1,0 +1,260 @@
+"""GET requests to the Hub through huggingface_hub's own session: bounded, counted, repeated where that is worth it.
+
+huggingface_hub gives the session, the token, the user agent and the proxies; the reading of answers is done here, so
+that no answer is ever read further than it is needed. Statuses and headers are those of its `utils/_http.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import quote
+
+from mtpfix.checkpoint.access import Access, is_token
+from mtpfix.errors import UnreadableError, UsageError
+from mtpfix.names import shown
+
+TIMEOUT = 30.0  # seconds without a byte
+DEADLINE = 900.0  # seconds for one answer
+ATTEMPTS = 5
+BACKOFF = 0.5  # seconds before the first repetition; doubled with each
+MAX_BACKOFF = 8.0
+MAX_LIMITED = 20  # repetitions after a rate limit, which the Hub itself paces
+MAX_WAIT = 330.0  # the Hub's windows are 300 seconds long
+_AGAIN_STATUS = frozenset({408, 425, 500, 502, 503, 504})
+_RATE_LIMIT = re.compile(r'"\w+"\s*;\s*r\s*=\s*(\d+)\s*;\s*t\s*=\s*(\d+(?:\.\d+)?)')
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_LOGIN = "run `hf auth login`, or set HF_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that was good: what was asked of its body, its headers, and the file's size where that is known."""
+
+    data: bytes
+    headers: Mapping[str, str]
+    size: int | None = None
+
+
+class _Again(Exception):
+    """Worth another attempt, after `wait` seconds where the Hub said how many; `error` if it was the last."""
+
+    def __init__(self, error: UnreadableError, wait: float | None = None, *, limited: bool = False) -> None:
+        super().__init__()
+        self.error, self.wait, self.limited = error, wait, limited
+
+
+class Session:
+    """Requests about one repository. `close` makes whatever still waits give up."""
+
+    def __init__(self, access: Access, endpoint: str, subject: str) -> None:
+        self._access = access
+        self._endpoint = endpoint
+        self._subject = subject
+        self._headers = _headers(access)
+        self._closed = threading.Event()
+        self._not_before = 0.0
+
+    def close(self) -> None:
+        """No request is sent or repeated from now on."""
+        self._closed.set()
+
+    def get(
+        self,
+        path: str,
+        *,
+        limit: int,
+        query: Mapping[str, str] | None = None,
+        span: tuple[int, int] | None = None,
+        attempts: int = ATTEMPTS,
+    ) -> Answer:
+        """What the Hub has at a path (quoted here): at most `limit` bytes, of a file only those of `span`.
+
+        Raises UnreadableError: refused, too large, not reachable, or broken after all attempts.
+        """
+        tried = limited = 0
+        while True:
+            self._pause(self._not_before - time.monotonic())
+            try:
+                return self._once(path, query or {}, span, limit)
+            except _Again as again:
+                tried, limited = tried + (not again.limited), limited + again.limited
+                if tried >= attempts or limited > MAX_LIMITED or (again.wait or 0) > MAX_WAIT:
+                    raise again.error from None
+                self._before_next(again, tried)
+
+    def _before_next(self, again: _Again, tried: int) -> None:
+        wait = again.wait if again.wait is not None else min(BACKOFF * 2 ** max(0, tried - 1), MAX_BACKOFF)
+        if again.limited:  # holds for every thread
+            self._not_before = max(self._not_before, time.monotonic() + wait)
+        else:
+            self._pause(wait)
+
+    def _pause(self, seconds: float) -> None:
+        if seconds > 0:
+            self._access.traffic.waiting = seconds
+            self._closed.wait(seconds)
+            self._access.traffic.waiting = 0.0
+        if self._closed.is_set():
+            raise UnreadableError(f"{self._subject}: stopped", subject=self._subject)
+
+    def _once(self, path: str, query: Mapping[str, str], span: tuple[int, int] | None, limit: int) -> Answer:
+        from huggingface_hub.errors import OfflineModeIsEnabled
+        from huggingface_hub.utils import get_session
+
+        session: Any = get_session()
+        errors = sys.modules[type(session).__module__.partition(".")[0]]  # httpx, httpx2: it depends on the release
+        headers = dict(self._headers)
+        if span is not None:
+            headers |= {"range": f"bytes={span[0]}-{span[1] - 1}", "accept-encoding": "identity"}
+        self._access.traffic.add(requests=1)
+        url = self._endpoint + quote(path, safe="/%")
+        try:
+            with session.stream("GET", url, params=query, headers=headers, timeout=TIMEOUT) as response:
+                self._access.traffic.add(requests=len(response.history))
+                try:
+                    return self._read(response, path, span, limit)
+                finally:
+                    self._access.traffic.add(received=response.num_bytes_downloaded)
+        except OfflineModeIsEnabled:
+            raise self._fault("offline mode is on (HF_HUB_OFFLINE)", "unset it, or give a folder or bundle") from None
+        except (errors.HTTPError, errors.InvalidURL, OSError) as error:
+            raise self._failed(error, errors) from None
+
+    def _read(self, response: Any, path: str, span: tuple[int, int] | None, limit: int) -> Answer:
+        if not 200 <= response.status_code < 300:
+            raise self._refused(response, path)
+        headers = {key.lower(): value for key, value in response.headers.items()}
+        if span is None:
+            data = b"".join(self._limited(response.iter_bytes(), limit, path))
+            return Answer(data, headers, len(data))
+        if headers.get("content-encoding", "identity") != "identity":
+            raise _Again(self._fault(f"{path}: a range came compressed"))
+        start, size = self._placed(response.status_code, headers, span, path)
+        data = bytearray()
+        end = span[1] if size is None else min(span[1], size)
+        for piece in self._until(response.iter_raw()):
+            data += piece
+            if len(data) >= end - start:
+                break
+        if len(data) < end - start:
+            raise _Again(self._fault(f"{path}: the answer ended after {len(data)} of {end - start} bytes"))
+        return Answer(bytes(data[span[0] - start : end - start]), headers, size)
+
+    def _placed(
+        self, status: int, headers: Mapping[str, str], span: tuple[int, int], path: str
+    ) -> tuple[int, int | None]:
+        """At which byte of the file the answer begins, and the file's size."""
+        if status != 206:  # the whole file: it is cut off after what is needed
+            length = headers.get("content-length", "")
+            return 0, int(length) if length.isdecimal() else None
+        place = _CONTENT_RANGE.fullmatch(headers.get("content-range", ""))
+        if place is None or int(place[1]) != span[0]:
+            raise _Again(self._fault(f"{path}: the answer is another range than was asked for"))
+        return span[0], None if place[3] == "*" else int(place[3])
+
+    def _limited(self, pieces: Iterator[bytes], limit: int, path: str) -> Iterator[bytes]:
+        count = 0
+        for piece in self._until(pieces):
+            count += len(piece)
+            if count > limit:
+                raise self._fault(f"{path}: more than the limit of {limit} bytes", "look at what wrote it")
+            yield piece
+
+    def _until(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        end = time.monotonic() + DEADLINE
+        for piece in pieces:
+            if self._closed.is_set() or time.monotonic() > end:
+                raise self._fault("the answer took too long", "try again later")
+            yield piece
+
+    # What went wrong.
+
+    def _fault(self, what: str, hint: str = "try again; if it stays, the repository or the Hub is at fault") -> UnreadableError:
+        return UnreadableError(f"{self._subject}: {what}", subject=self._subject, hint=hint)
+
+    def _failed(self, error: Exception, errors: Any) -> Exception:
+        """A request without an answer."""
+        where = self._endpoint
+        if isinstance(error, errors.TimeoutException):
+            return _Again(self._fault(f"{where} does not answer", "try again later"))
+        if isinstance(error, errors.ConnectError | errors.ProxyError):
+            return _Again(self._fault(f"{where} cannot be reached", "check the connection, HF_ENDPOINT and proxies"))
+        if isinstance(error, errors.NetworkError | errors.RemoteProtocolError | errors.DecodingError):
+            return _Again(self._fault(f"{where} broke off its answer"))
+        return self._fault(f"{where}: the request failed ({type(error).__name__})", "check HF_ENDPOINT and proxies")
+
+    def _refused(self, response: Any, path: str) -> Exception:
+        """An answer that is an error: repeated, or told with what to do about it."""
+        status, code = response.status_code, response.headers.get("x-error-code", "")
+        if status == 429:
+            wait = _wait_of(response.headers)
+            when = "later" if wait is None else f"in {wait:.0f} seconds"
+            hint = f"try again {when}" + ("" if self._authorized else f"; with a token the limit is higher: {_LOGIN}")
+            return _Again(self._fault("the Hub's rate limit is reached", hint), wait, limited=wait is not None)
+        if status in _AGAIN_STATUS:
+            return _Again(self._fault(f"the Hub answers {status}", "try again later"), _wait_of(response.headers))
+        what, hint = self._told(status, code, path)
+        said = self._said(response.headers.get("x-error-message", ""))
+        return self._fault(what + (f" ({said})" if said and status in (400, 403) else ""), hint)
+
+    def _told(self, status: int, code: str, path: str) -> tuple[str, str]:
+        page = f"{self._endpoint}/{self._subject}"
+        known = self._authorized
+        if code == "GatedRepo":
+            return "the repository is gated", f"accept its conditions at {page}" + ("" if known else f"; then {_LOGIN}")
+        if code == "RevisionNotFound":
+            return "no such revision", f"see the branches and tags at {page}/tree/main"
+        if code == "EntryNotFound":
+            return f"{path}: no such file", "the repository lists a file that it does not hold"
+        if status == 403:
+            return "access is denied", "check that the token may read this repository"
+        if status == 401 and known and code != "RepoNotFound":
+            return "the Hub does not accept the token", "log in again: `hf auth login`, or correct HF_TOKEN"
+        if status in (401, 404):
+            who = "the token may not read it" if known else f"for a private one {_LOGIN}"
+            return "no such repository on the Hub, or a private one", f"check the name; {who}; write ./NAME for a folder"
+        return f"the Hub answers {status}", "check HF_ENDPOINT"
+
+    @property
+    def _authorized(self) -> bool:
+        return "authorization" in self._headers
+
+    def _said(self, text: str) -> str:
+        """The Hub's own words, shortened and surely without the token."""
+        token = self._headers.get("authorization", "").removeprefix("Bearer ")
+        return shown(text.replace(token, "***") if token else text).strip("'\"") if text else ""
+
+
+def _headers(access: Access) -> dict[str, str]:
+    from huggingface_hub.utils import build_hf_headers
+
+    from mtpfix import __version__
+
+    headers: dict[str, str] = build_hf_headers(
+        token=access.token, library_name="mtpfix", library_version=__version__
+    )
+    token = headers.get("authorization", "").removeprefix("Bearer ")
+    if token and not is_token(token):
+        raise UsageError(
+            "the token holds characters that no token has", subject="HF_TOKEN", hint="correct HF_TOKEN, or log in again"
+        )
+    return headers
+
+
+def _wait_of(headers: Mapping[str, str]) -> float | None:
+    """The seconds that a 429 asks for."""
+    limits = _RATE_LIMIT.search(headers.get("ratelimit", ""))
+    if limits and int(limits[1]) == 0:
+        return float(limits[2])
+    text = headers.get("retry-after", "").strip()
+    try:
+        return max(0.0, float(text)) if text[:1].isdigit() else parsedate_to_datetime(text).timestamp() - time.time()
+    except (ValueError, TypeError, OverflowError):
+        return None

@@ -1,0 +1,276 @@
+"""A checkpoint on the Hub: its JSON files and headers, never its weights.
+
+One request pins the commit and lists the files with their sizes and hashes; everything else is read at that commit.
+Of a shard only the front is asked for, as long as its header should be: the index tells the names that it holds. On
+main the Hub offers the headers of all shards at once, which is used where it answers and main has not moved since.
+What was read before is taken from a cache by the hashes of the list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote
+
+from mtpfix.checkpoint.access import Access
+from mtpfix.checkpoint.cache import Cache
+from mtpfix.checkpoint.headers import LENGTH_BYTES, MAX_HEADER_BYTES, broken, header_length
+from mtpfix.checkpoint.http import Session
+from mtpfix.checkpoint.index import INDEX, WEIGHT_MAP, index_name, shard_names
+from mtpfix.checkpoint.jsonfiles import CONFIG, MAX_JSON_BYTES, NAMES
+from mtpfix.checkpoint.reading import HeaderRow, read_checkpoint
+from mtpfix.errors import UnreadableError
+from mtpfix.model import Checkpoint, Source
+
+ENDPOINT = "https://huggingface.co"
+MAIN = "main"
+WORKERS = 8
+MAX_LIST_BYTES = 64 * 1024 * 1024
+MAX_SHARDS = 10_000
+MAX_HEADERS = 1 << 30  # bytes of all headers together
+GUESS = 1 << 15  # bytes asked of a shard that no index describes
+_ENTRY = 70  # of a tensor in a header, but for its name and two offsets
+_SPARE = 256
+_SHA = re.compile(r"[0-9A-Za-z]{6,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file as the Hub lists it. `key` names its content; "" where the Hub does not say."""
+
+    name: str
+    size: int | None
+    key: str = ""
+
+
+def read_hub(source: Source, access: Access) -> Checkpoint:
+    """The checkpoint in a repository; its source's revision is the commit that was read.
+
+    Raises UnreadableError where the repository or a file in it cannot be read.
+    """
+    with Repository(source, access) as files:
+        checkpoint = read_checkpoint(files.source, files)
+        files.keep()
+    return checkpoint
+
+
+class Repository:
+    """The files of a repository at one commit."""
+
+    def __init__(self, source: Source, access: Access) -> None:
+        self._id = source.id
+        self._on_main = source.revision in (None, MAIN)
+        self._traffic = access.traffic
+        self._cache = Cache()
+        self._fresh: dict[str, bytes] = {}
+        endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or ENDPOINT
+        self._session = Session(access, endpoint, source.id)
+        self._sha, self._files = self._pin(source.revision or MAIN)
+        self.source = Source("hub", source.id, self._sha)
+        self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="mtpfix-hub")
+        self._json: dict[str, Future[bytes]] = {}
+
+    def __enter__(self) -> Repository:
+        top = self.names()
+        if CONFIG in top:  # all are needed: they are asked for together
+            for name in (*NAMES, index_name(shard_names(top))):
+                if name in top:
+                    self._json[name] = self._pool.submit(self._read_json, name)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.close()
+        self._pool.shutdown(cancel_futures=True)
+
+    def names(self) -> list[str]:
+        return sorted(name for name in self._files if "/" not in name)
+
+    def has(self, name: str) -> bool:
+        return name in self._files
+
+    def json_bytes(self, name: str) -> bytes:
+        if name not in self._json:
+            self._json[name] = self._pool.submit(self._read_json, name)
+        return self._json[name].result()
+
+    def headers(self, names: Sequence[str]) -> Iterator[HeaderRow]:
+        if len(names) > MAX_SHARDS:
+            raise self._fault(f"{len(names)} *.safetensors are above the limit of {MAX_SHARDS}")
+        self._traffic.add(wanted=len(names))
+        known = {name: self._cached(name) for name in names}
+        missing = [name for name in names if known[name] is None]
+        if self._on_main and len(missing) > 1 and 2 * len(missing) >= len(names) and INDEX in self._files:
+            known |= self._all_at_once(missing)
+            missing = [name for name in names if known[name] is None]
+        lengths = self._predicted(missing) if missing else {}
+        jobs = {name: self._pool.submit(self._header, name, lengths.get(name, GUESS)) for name in missing}
+        total = 0
+        for name in names:
+            header, size = known.pop(name) or jobs.pop(name).result()
+            total += len(header)
+            if total > MAX_HEADERS:
+                raise self._fault(f"its headers are above the limit of {MAX_HEADERS} bytes")
+            self._traffic.add(files=1)
+            yield name, header, size
+
+    def keep(self) -> None:
+        """Put what was read into the cache: called once all of it has proved readable."""
+        for key, data in self._fresh.items():
+            self._cache.put(key, data)
+        if self._fresh:
+            self._cache.prune()
+
+    # The list of files.
+
+    def _pin(self, revision: str) -> tuple[str, dict[str, Listed]]:
+        value = self._repository_info(revision, {"blobs": "true"})
+        listed = value.get("siblings")
+        files = [_listed(item) for item in listed] if isinstance(listed, list) else []
+        return value["sha"], {file.name: file for file in files if file is not None}
+
+    def _repository_info(self, revision: str, query: Mapping[str, str]) -> dict[str, Any]:
+        path = f"/api/models/{self._id}/revision/{quote(revision, safe='')}"
+        answer = self._session.get(path, query=query, limit=MAX_LIST_BYTES)
+        try:
+            value = json.loads(answer.data)
+        except (ValueError, RecursionError):
+            value = None
+        sha = value.get("sha") if isinstance(value, dict) else None
+        if not isinstance(sha, str) or not _SHA.fullmatch(sha):
+            raise self._fault("the Hub's answer names no commit", "check HF_ENDPOINT")
+        assert isinstance(value, dict)
+        return value
+
+    def _path(self, name: str) -> str:
+        return f"/{self._id}/resolve/{self._sha}/{quote(name)}"
+
+    def _fault(self, what: str, hint: str = "look at what wrote it") -> UnreadableError:
+        return UnreadableError(f"{self._id}: {what}", subject=self._id, hint=hint)
+
+    # JSON files.
+
+    def _read_json(self, name: str) -> bytes:
+        file = self._files[name]
+        self._traffic.add(wanted=1)
+        key = self._key(file)
+        data = self._cache.get(key, MAX_JSON_BYTES)
+        if data is None:
+            if (file.size or 0) > MAX_JSON_BYTES:
+                raise self._fault(f"{name}: {file.size} bytes are above the limit of {MAX_JSON_BYTES} for JSON")
+            data = self._session.get(self._path(name), limit=MAX_JSON_BYTES).data
+            if file.key in ("", _git_oid(data), hashlib.sha256(data).hexdigest()):
+                self._fresh[key] = data
+        self._traffic.add(files=1)
+        return data
+
+    def _key(self, file: Listed) -> str:
+        """Where the cache keeps it: by content, else by commit and name."""
+        return f"{file.key} {file.size}" if file.key else f"{self._id}@{self._sha}/{file.name}"
+
+    # Headers.
+
+    def _cached(self, name: str) -> tuple[bytes, int] | None:
+        file = self._files[name]
+        found = None if file.size is None else self._cache.get(self._key(file), MAX_HEADER_BYTES)
+        return None if found is None or file.size is None else (found, file.size)
+
+    def _header(self, name: str, length: int) -> tuple[bytes, int]:
+        """One shard's header: the front of the file, and what is missing of it where the front was too short."""
+        file = self._files[name]
+        if file.size is not None and file.size < LENGTH_BYTES:
+            raise broken(name, f"byte 0: {file.size} bytes are too few for a header length")
+        front = self._front(file, 0, length if file.size is None else min(length, file.size))
+        size = front.size if file.size is None else file.size
+        if size is None:
+            raise self._fault(f"{name}: the Hub does not say how large it is")
+        end = LENGTH_BYTES + header_length(front.data[:LENGTH_BYTES], size, name)
+        data = front.data
+        if len(data) < end:
+            data += self._front(file, len(data), end).data
+        if len(data) < end:
+            raise broken(name, f"byte {len(data)}: the file ends inside its header")
+        header = data[LENGTH_BYTES:end]
+        self._fresh[self._key(file)] = header
+        return header, size
+
+    def _front(self, file: Listed, start: int, end: int) -> Any:
+        answer = self._session.get(self._path(file.name), span=(start, end), limit=end)
+        if file.size is not None and answer.size is not None and answer.size != file.size:
+            raise broken(file.name, f"the Hub lists {file.size} bytes and holds {answer.size}")
+        return answer
+
+    def _predicted(self, missing: Sequence[str]) -> dict[str, int]:
+        """How many bytes each shard's header should take with what stands before it, by the index."""
+        if INDEX not in self._files:
+            return {}
+        try:
+            weight_map = json.loads(self.json_bytes(INDEX))[WEIGHT_MAP]
+            pairs = weight_map.items()
+        except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+            return {}  # the reader will say what is wrong with it
+        wanted = set(missing)
+        lengths: dict[str, int] = {}
+        entry = {name: _ENTRY + 2 * len(str(self._files[name].size or 10**10)) for name in missing}
+        for tensor, shard in pairs:
+            if isinstance(shard, str) and shard in wanted:
+                lengths[shard] = lengths.get(shard, _SPARE) + len(tensor) + entry[shard]
+        return lengths
+
+    def _all_at_once(self, names: Sequence[str]) -> dict[str, tuple[bytes, int] | None]:
+        """The headers that the Hub gives in one answer; {} where it does not, or where main is not what was pinned."""
+        path = f"/api/models/{self._id}/safetensors-metadata/{INDEX}"
+        try:
+            answer = self._session.get(path, limit=MAX_HEADERS, attempts=2)
+            commit = answer.headers.get("x-repo-commit")
+            if (commit or self._repository_info(MAIN, {})["sha"]) != self._sha:
+                return {}
+        except UnreadableError:
+            return {}
+        headers = _headers_of(answer.data)
+        found = {name: self._fitted(self._files[name], headers.get(name)) for name in names}
+        self._fresh |= {self._key(self._files[name]): pair[0] for name, pair in found.items() if pair}
+        return found
+
+    def _fitted(self, file: Listed, header: Any) -> tuple[bytes, int] | None:
+        """The header as a file of the listed size must hold it: its own length follows from where its data ends."""
+        if file.size is None or not isinstance(header, dict):
+            return None
+        try:
+            ends = [cell["data_offsets"][1] for name, cell in header.items() if name != "__metadata__"]
+            raw = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+            length = file.size - LENGTH_BYTES - max(ends, default=0)
+        except (LookupError, TypeError, ValueError):
+            return None
+        return (raw.ljust(length), file.size) if len(raw) <= length <= MAX_HEADER_BYTES else None
+
+
+def _headers_of(raw: bytes) -> dict[str, Any]:
+    try:
+        headers = json.loads(raw)["headers"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return {}
+    return headers if isinstance(headers, dict) else {}
+
+
+def _listed(item: Any) -> Listed | None:
+    """A file of the list; None for what is none, or would lead out of the repository."""
+    name = item.get("rfilename") if isinstance(item, dict) else None
+    if not isinstance(name, str) or any(step in ("", ".", "..") for step in name.split("/")):
+        return None
+    size, blob, lfs = item.get("size"), item.get("blobId"), item.get("lfs")
+    key = lfs.get("sha256") if isinstance(lfs, dict) else blob
+    known = type(size) is int and size >= 0
+    return Listed(name, size if known else None, key if isinstance(key, str) and known else "")
+
+
+def _git_oid(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

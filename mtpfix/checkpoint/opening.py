@@ -1,0 +1,38 @@
+"""A source of any kind, opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mtpfix.checkpoint.access import Access
+from mtpfix.checkpoint.local import Folder
+from mtpfix.checkpoint.reading import Files, read_checkpoint
+from mtpfix.model import Checkpoint, Source
+
+
+def read(source: Source, access: Access) -> Checkpoint:
+    """The checkpoint of a source. Raises UnreadableError."""
+    if source.kind == "hub":
+        from mtpfix.checkpoint.hub import read_hub
+
+        return read_hub(source, access)
+    with opened(source, access) as (found, files):
+        return read_checkpoint(found, files)
+
+
+@contextmanager
+def opened(source: Source, access: Access) -> Iterator[tuple[Source, Files]]:
+    """The files of a source, and the source with the revision that they belong to."""
+    if source.kind == "hub":
+        from mtpfix.checkpoint.hub import Repository
+
+        with Repository(source, access) as repository:
+            yield repository.source, repository
+    elif source.kind == "bundle":
+        from mtpfix.checkpoint.bundle import Bundle
+
+        bundle = Bundle(source.id)
+        yield bundle.source, bundle
+    else:
+        yield source, Folder(source.id)

@@ -1,0 +1,97 @@
+"""Options for repositories on the Hub, the progress of reading them, and what it cost."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+import click
+
+from mtpfix.checkpoint.access import Access, Traffic
+from mtpfix.cli.terminal import talk
+
+F = TypeVar("F", bound=Callable[..., Any])
+_FIRST, _ON_TERMINAL, _ELSEWHERE = 1.0, 0.2, 10.0  # seconds until progress is told, and between two tellings
+_CLEAR = "\r\x1b[K"
+
+_OPTIONS = (
+    click.option("--revision", metavar="REV", help="Branch, tag, commit or refs/pr/N of a repository on the Hub."),
+    click.option(
+        "--token", metavar="TOKEN", help="Token for the Hub. Default: HF_TOKEN, or the login of `hf auth login`."
+    ),
+    click.option("--stats", is_flag=True, help="Say on stderr how many requests and bytes the Hub was asked for."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """How the Hub is asked, and whether to tell what it cost."""
+
+    access: Access = field(default_factory=Access)
+    stats: bool = False
+
+    @contextmanager
+    def watched(self) -> Iterator[Access]:
+        """Tell the progress of what is read meanwhile, and at the end what it cost."""
+        # The client would ask the Hub once a day how to tell it what program it runs in.
+        os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+        done = threading.Event()
+        teller = threading.Thread(target=_tell, args=(self.access.traffic, done), daemon=True)
+        teller.start()
+        try:
+            yield self.access
+        finally:
+            done.set()
+            teller.join()
+            if self.stats:
+                traffic = self.access.traffic
+                talk(f"{_counted(traffic.requests, 'request')}, {_counted(traffic.received, 'byte')} received")
+
+
+def options(command: F) -> F:
+    """`--revision`, `--token` and `--stats`; the command gets them as one value, `remote`."""
+
+    @wraps(command)
+    def merged(*args: Any, revision: str | None, token: str | None, stats: bool, **values: Any) -> Any:
+        return command(*args, remote=Remote(Access(revision, token), stats), **values)
+
+    wrapped: Callable[..., Any] = merged
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return cast(F, wrapped)
+
+
+def _tell(traffic: Traffic, done: threading.Event) -> None:
+    terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    told = False
+    if done.wait(_FIRST):
+        return
+    while True:
+        if traffic.requests:
+            told = True
+            text = _progress(traffic)
+            click.echo(f"{_CLEAR}{text}" if terminal else text, err=True, nl=not terminal, color=terminal)
+        if done.wait(_ON_TERMINAL if terminal else _ELSEWHERE):
+            break
+    if told and terminal:
+        click.echo(_CLEAR, err=True, nl=False, color=True)
+
+
+def _progress(traffic: Traffic) -> str:
+    if traffic.waiting:
+        return f"Waiting {traffic.waiting:.0f} s for the Hub ..."
+    return f"Reading from the Hub: {traffic.files} of {_counted(traffic.wanted, 'file')}, {_size(traffic.received)} ..."
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.0f} kB"

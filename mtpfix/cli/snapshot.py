@@ -1,0 +1,55 @@
+"""`mtpfix snapshot`: a checkpoint's headers and JSON files in one small file."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mtpfix.cli import options, remote, summary
+from mtpfix.cli.terminal import page, talk
+from mtpfix.errors import WriteError
+from mtpfix.output.text import paragraph
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    source: str
+    output: str
+    remote: remote.Remote
+
+
+@click.command("snapshot", short_help=summary("snapshot"))
+@options.source
+@click.option("-o", "--output", metavar="FILE", type=click.Path(), required=True, help="The bundle; - is stdout.")
+@remote.options
+def command(**values: Any) -> None:
+    """Write a header bundle: names, dtypes, shapes, JSON files, hashes; no weights, no token.
+
+    Every command takes the bundle as SOURCE, so it is what a bug report needs. The same checkpoint gives the same
+    bundle, byte for byte. It is a tar.gz: the JSON files as they are, each safetensors file cut off after its header.
+
+    \b
+    mtpfix snapshot org/name -o bundle.tar.gz
+    mtpfix check bundle.tar.gz
+    """
+    run(Options(**values))
+
+
+def run(chosen: Options) -> None:
+    """Read, pack, write."""
+    from mtpfix import api
+
+    with chosen.remote.watched() as access:
+        bundle = api.snapshot(chosen.source, access=access)
+    if chosen.output == "-":
+        click.get_binary_stream("stdout").write(bundle)
+        return
+    try:
+        Path(chosen.output).write_bytes(bundle)
+    except OSError as error:
+        raise WriteError(f"cannot write the bundle: {error.strerror}", subject=chosen.output) from error
+    talk(*paragraph(f"Wrote {chosen.output}: {len(bundle)} bytes.", page(sys.stderr)))

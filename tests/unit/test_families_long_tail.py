@@ -1,0 +1,147 @@
+"""Families of the long tail: names, own configs and releases, checked by hand against the engines' sources."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtpfix.families import identify
+from mtpfix.families.base import Ask, View, ask, class_mapper, view_for
+from mtpfix.families.loader import load
+from mtpfix.families.patterns import key_of
+from mtpfix.model import Part
+
+FAMILIES = (
+    "hy_v3", "hy_v4", "nemotron_h", "step3p5", "step5", "bailing", "qwen4_exp", "inkling", "pangu_ultra_moe",
+    "dots3_note", "eagle_llama", "eagle3_llama", "eagle3_deepseek",
+)  # fmt: skip
+NEWEST = {"vllm": "0.33.0", "sglang": "0.5.23"}
+
+
+def view_of(family: str, engine: str, part: Part, release: str = "", architecture: str = "") -> View:
+    found = load(family)
+    names = (architecture,) if architecture else found.architectures[:1]
+    view = view_for(found, engine, part, release or NEWEST[engine], names)
+    assert view is not None
+    return view
+
+
+def asked(view: View, module: str, layers: int = 4, method: str = "fp8", release: str = "") -> tuple[str, str]:
+    found = ask(view, key_of(module), layers, release or NEWEST[view.engine], method)
+    assert isinstance(found, Ask), module
+    return found.runtime, found.layer
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_view_and_fact_names_its_source(name: str) -> None:
+    for view in load(name).views:
+        spans = [view.span, *(fact.span for fact in view.specials), *(fault.span for fault in view.faults)]
+        assert all(span.source for span in spans), view.model_class
+
+
+def test_a_draft_with_its_target_s_model_type_is_told_by_its_architecture() -> None:
+    for architecture, name in (
+        ("LlamaForCausalLMEagle3", "eagle3_llama"),
+        ("LlamaForCausalLMEagle", "eagle_llama"),
+        ("LlamaForCausalLM", "llama"),
+    ):
+        found, _ = identify({"model_type": "llama", "architectures": [architecture]})
+        assert found is not None
+        assert found.name == name
+    assert load("eagle3_llama").separate
+
+
+def test_hy_v3_head_and_leading_dot() -> None:
+    """vllm-0.33.0 hy_v3_mtp.py:82 builds the head without a name; sglang-0.5.23 hunyuan_v3.py:507 leaves a dot."""
+    vllm, target, draft = (
+        view_of("hy_v3", "vllm", "draft"),
+        view_of("hy_v3", "sglang", "target"),
+        view_of("hy_v3", "sglang", "draft"),
+    )
+    assert asked(vllm, "lm_head") == ("", "lm_head")
+    assert asked(target, "model.layers.3.mlp.shared_mlp.up_proj")[0] == ".model.layers.3.mlp.shared_mlp.gate_up_proj"
+    assert asked(target, "lm_head") == (".lm_head", "lm_head")
+    assert asked(draft, "model.layers.4.mlp.experts.0.up_proj") == ("model.decoder.mlp.experts", "moe")
+    module = "model.layers.3.mlp.shared_mlp.down_proj"
+    old = view_of("hy_v3", "vllm", "target", "0.28.0")
+    assert asked(old, module, release="0.28.0")[0] == "model.layers.3.mlp.down_proj"
+    assert asked(old, module, release="0.29.0")[0] == "model.layers.3.mlp.shared_mlp.down_proj"
+
+
+def test_step_draft_has_a_config_of_its_own_without_a_packed_mapping() -> None:
+    """vllm-0.23.0 v1/spec_decode/step3p5.py:161; the head has a name from 0.27.0; SGLang never quantizes the layer."""
+    module, head = "model.layers.4.self_attn.q_proj", "model.layers.4.transformer.shared_head.output"
+    old, new = view_of("step3p5", "vllm", "draft", "0.22.1"), view_of("step3p5", "vllm", "draft")
+    assert (old.quant, new.quant) == ("shared", "own")
+    assert new.packed == {}
+    assert new.mapper is None
+    assert asked(new, module)[0] == "model.layers.4.mtp_block.self_attn.qkv_proj"
+    assert asked(new, head, release="0.26.0") == ("", "lm_head")
+    assert asked(new, head) == ("model.layers.4.shared_head.head", "lm_head")
+    assert asked(view_of("step3p5", "sglang", "draft"), module)[1] == "unasked"
+    assert asked(view_of("step3p5", "sglang", "target"), "model.layers.3.moe.up_proj") == (
+        "model.layers.3.mlp.experts",
+        "moe",
+    )
+
+
+def test_nemotron_draft_layers() -> None:
+    """sglang-0.5.10 renames the draft's layers; vllm-0.30.0 gives the draft a config of its own."""
+    module = "mtp.layers.1.mixer.experts.0.up_proj"
+    assert load("nemotron_h").steps_key == "mtp_hybrid_override_pattern"
+    assert asked(view_of("nemotron_h", "sglang", "draft", "0.5.9"), module)[0] == "model.layers.1.mixer.experts"
+    assert asked(view_of("nemotron_h", "sglang", "draft"), module)[0] == "mtp.layers.1.mixer.experts"
+    assert [view_of("nemotron_h", "vllm", "draft", release).quant for release in ("0.28.0", "0.30.0")] == [
+        "shared",
+        "own",
+    ]
+    wrapped = view_of("nemotron_h", "vllm", "draft", architecture="NemotronH_Omni_Reasoning_V3")
+    assert asked(wrapped, f"language_model.{module}")[0] == "mtp.layers.1.mixer.experts"
+
+
+def test_renumbered_entries() -> None:
+    """vllm-0.33.0 qwen4_exp/nvidia/mtp.py:68-93 and hy_v4/nvidia/mtp.py:210-300: the class renumbers some lists."""
+    qwen, hunyuan = view_of("qwen4_exp", "vllm", "draft"), view_of("hy_v4", "vllm", "draft")
+    assert asked(qwen, "mtp.layers.1.mlp.experts.0.up_proj", 48)[0] == "mtp.layers.49.mlp.experts"
+    mapped = class_mapper(qwen, 48, "fp8")
+    assert mapped is not None
+    assert ("mtp.layers.1", "mtp.layers.49") in mapped.prefix
+    assert class_mapper(qwen, 48, "compressed-tensors") is None
+    mapped = class_mapper(hunyuan, 34, "modelopt_fp4")
+    assert mapped is not None
+    assert ("model.mtp_layers.0.", "model.layers.34.") in mapped.prefix
+    assert asked(hunyuan, "model.mtp_layers.0.self_attn.linear_gate", 34)[0] == "model.layers.34.self_attn.linear_gate"
+    assert asked(view_of("hy_v4", "sglang", "draft"), "model.mtp_layers.0.mlp.down_proj", 34) == (
+        ".model.decoder.mlp.down_proj",
+        "linear",
+    )
+
+
+def test_bailing_names() -> None:
+    """vLLM 2.5 asks under self_attn and has no mapper; V3 matches suffixes; SGLang's V3 leaves `mlp` out."""
+    module, linear = "model.layers.4.attention.dense", "model.layers.4.eh_proj"
+    v25 = view_of("bailing", "vllm", "draft", architecture="BailingMoeV2_5ForCausalLM")
+    v3 = view_of("bailing", "vllm", "draft", architecture="BailingMoeV3ForCausalLM")
+    assert asked(v25, module)[0] == "model.layers.4.self_attn.o_proj"
+    assert asked(v3, module)[0] == "model.layers.4.self_attn.dense"
+    assert (asked(v25, linear)[1], asked(v3, linear)[1]) == ("unasked", "linear")
+    assert v3.options["match_mode"].value == "suffix"
+    sglang = view_of("bailing", "sglang", "draft", architecture="BailingMoeV3ForCausalLM")
+    assert asked(sglang, "model.layers.4.mlp.experts.0.up_proj") == ("model.layers.4.experts", "moe")
+
+
+def test_dots3_fuses_the_gate_in_sglang() -> None:
+    """sglang-0.5.23 dots3_common/modeling.py:624 and nextn.py:34."""
+    target, draft = view_of("dots3_note", "sglang", "target"), view_of("dots3_note", "sglang", "draft")
+    gate = "self_attn.g_proj"
+    parent = "thinker.language_model.model.layers.3"
+    assert asked(target, f"model.layers.3.{gate}")[0] == f"{parent}.self_attn.fused_qkv_a_g_proj_with_mqa"
+    assert asked(draft, "model.layers.4.eh_proj") == ("model.heads.0.eh_proj", "linear")
+
+
+def test_inkling_draft_is_plain_until_0_32() -> None:
+    """vllm-0.33.0 inkling/nvidia/mtp.py:74-105; SGLang passes no quantization config."""
+    assert [view_of("inkling", "vllm", "draft", release).quant for release in ("0.32.0", "0.33.0")] == [
+        "none",
+        "shared",
+    ]
+    assert view_of("inkling", "sglang", "draft").quant == "none"
