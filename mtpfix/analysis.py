@@ -13,7 +13,6 @@ from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, tables_under, world_of
 from mtpfix.engines.base import Engine
 from mtpfix.engines.registry import ENGINES
-from mtpfix.engines.sources import SIDECAR
 from mtpfix.errors import UsageError
 from mtpfix.formats import format_of
 from mtpfix.model import (
@@ -23,14 +22,15 @@ from mtpfix.model import (
     Draft,
     EngineRow,
     Finding,
+    JsonFile,
     Plan,
     Report,
     Status,
     VerdictKind,
 )
-from mtpfix.planning import build, changed_files, editable, in_config, relevant, solutions, usable
+from mtpfix.planning import build, changed_files, editable, in_config, reads_sidecar, relevant, solutions, usable
 from mtpfix.rules import RULES
-from mtpfix.rules.base import Claim, Context, key_of
+from mtpfix.rules.base import Claim, Context, Key, key_of
 from mtpfix.rules.claims import claims
 from mtpfix.solve import Solution
 from mtpfix.storage.modules import tensors_of
@@ -139,6 +139,8 @@ class _Study:
         self.solutions = self._solutions()
         self.files = changed_files(world, self.solutions)
         self.after = tables(world, found, self.files) if self.solutions else self.before
+        if self._unsound():
+            self.solutions, self.files, self.after = (), dict(world.files), self.before
         self.left = self.wrong if not self.solutions else {
             id(table.judge): list(mismatches(world, table)) for table in self.after
         }  # fmt: skip
@@ -150,29 +152,44 @@ class _Study:
             return ()
         return tuple(item for item in solutions(self.world, some, self.wanted) if not item.empty)
 
+    def _unsound(self) -> bool:
+        """Whether the changes make anything plain that is not stored plain, in the files as the engines read them."""
+        return any(
+            (old.decision, new.decision) == ("quantized", "plain") and not row.unit.stored.plain
+            for before, after in zip(self.before, self.after, strict=True)
+            if id(before.judge) in self.in_plan
+            for (row, old), (_, new) in zip(before.decided, after.decided, strict=True)
+        )
+
     def _sidecar_differs(self) -> bool:
         lists = []
         for fragment in editable(self.world.files):
             fmt = format_of(fragment.value)
             where = fmt.exclusions(fragment.value) if fmt else None
-            lists.append(where.entries if where else ())
+            lists.append((where.entries, where.broken) if where else ())
         return len(lists) == 2 and lists[0] != lists[1]
 
     def sidecar(self) -> tuple[Claim, ...]:
-        """What the sidecar's list decides wrongly where config.json's decides rightly."""
-        stand_in = in_config(self.world.files)
+        """What the sidecar's list decides wrongly where config.json's decides rightly, now or after the plan."""
+        before = self._beside(self.world.files, self.wrong)
+        after = self._beside(self.files, self.left) if self.solutions else before
+        late = (Claim(item, False) for key, item in after.items() if key not in before)
+        return (*(Claim(item, key not in after) for key, item in before.items()), *late)
+
+    def _beside(self, files: Mapping[str, JsonFile], wrong: Mapping[int, list[Mismatch]]) -> dict[Key, Mismatch]:
+        """The mismatches under the sidecar's list, for the engines that read config.json, that these do not have."""
+        stand_in = in_config(files)
         if stand_in is None or not self._sidecar_differs():
-            return ()
-        some = [judge for judge in self.judges if id(judge) in self.in_plan and judge.engine.name != "tensorrt-llm"]
-        known = {key_of(item) for found in self.wrong.values() for item in found}
-        solved = any(item.fragment.file == SIDECAR for item in self.solutions)
+            return {}
+        some = [judge for judge in self.judges if id(judge) in self.in_plan and not reads_sidecar(judge.engine, files)]
+        known = {key_of(item) for found in wrong.values() for item in found}
         kinds = ("unlisted", "unexpected", "error")
-        return tuple(
-            Claim(item, solved)
+        return {
+            key_of(item): item
             for table in tables_under(self.world, some, stand_in[0])
             for item in mismatches(self.world, table)
             if key_of(item) not in known and item.kind in kinds
-        )
+        }
 
     def rows(self, decided: Sequence[Table], wrong: Mapping[int, list[Mismatch]]) -> tuple[EngineRow, ...]:
         """The verdict matrix of some tables."""

@@ -145,4 +145,3 @@ def _mended(source: Source) -> Source:
 
         store.recover(source.id)
     return source
-

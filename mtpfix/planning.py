@@ -16,6 +16,7 @@ from mtpfix.engines.sources import (
     Fragment,
     config_fragments,
     description_fragment,
+    fragment_for,
     sidecar_fragment,
 )
 from mtpfix.formats import format_of
@@ -48,7 +49,7 @@ def _alike(pair: Sequence[Fragment]) -> bool:
     one, other = (_list_of(fragment) for fragment in pair)
     if one is None or other is None or one[0] is not other[0]:
         return False
-    return (one[1].entries, one[1].places, one[1].present) == (other[1].entries, other[1].places, other[1].present)
+    return all(getattr(one[1], part) == getattr(other[1], part) for part in ("entries", "places", "present", "broken"))
 
 
 def _list_of(fragment: Fragment) -> tuple[Format, ExclusionList] | None:
@@ -93,12 +94,12 @@ class _Jury:
         return [self._bench(some, fragment, found[1])] if found else []
 
     def native(self, fragment: Fragment) -> list[Bench]:
-        """TensorRT-LLM on the sidecar."""
+        """The engines that read the sidecar, on the sidecar: TensorRT-LLM, others where config.json says too little."""
         found = _list_of(fragment)
         return [self._bench(self._named(native=True), fragment, found[1])] if found else []
 
     def _named(self, *, native: bool) -> list[Engine]:
-        return [engine for engine in self.engines if (engine.name == "tensorrt-llm") is native]
+        return [engine for engine in self.engines if reads_sidecar(engine, self.world.files) is native]
 
     def _bench(self, some: Sequence[Engine], fragment: Fragment, where: ExclusionList) -> Bench:
         found = relevant(judges(self.world, some, fragment=fragment), self.wanted)
@@ -117,7 +118,7 @@ def in_config(files: Mapping[str, JsonFile]) -> tuple[Fragment, ExclusionList] |
     if len(found) < 2 or found[0][0] is not found[1][0] or found[0][1] is None or found[1][1] is None:
         return None
     own, beside = found[0][1], found[1][1]
-    every = tuple(range(max(own.places, default=-1) + 1))
+    every = (*own.places, *own.broken)
     value = rewritten(pair[0].value, own, every, beside.entries)
     places = tuple(range(len(beside.entries)))
     return Fragment(pair[0].file, pair[0].pointer, value), replace(own, entries=beside.entries, places=places)
@@ -145,10 +146,16 @@ def usable(world: World, found: Iterable[Judge]) -> tuple[Judge, ...]:
     return tuple(judge for judge in found if judge.part != "draft" or not world.draft_is_absent)
 
 
+def reads_sidecar(engine: Engine, files: Mapping[str, JsonFile]) -> bool:
+    """Whether an engine's newest release takes its lists from the sidecar."""
+    found = fragment_for(engine.name, engine.releases[-1], files)
+    return found is not None and found.file == SIDECAR
+
+
 def _reads(engine: Engine, fragment: Fragment, files: Mapping[str, JsonFile]) -> bool:
     """Whether an engine can come to read a config: TensorRT-LLM prefers the sidecar, transformers knows none."""
     if engine.name == "tensorrt-llm":
-        return fragment.file == SIDECAR or sidecar_fragment(files) is None
+        return (fragment.file == SIDECAR) is reads_sidecar(engine, files)
     if fragment.file == DESCRIPTION:
         return engine.name == "sglang"
     return engine.name != "transformers" or fragment.file != SIDECAR
@@ -182,7 +189,7 @@ def _edits(item: Solution) -> Iterator[Edit]:
     place = item.fragment.pointer + where.pointer
     entries = [added.entry for added in item.added]
     if not where.present:
-        if entries:
+        if not item.empty:
             yield _new_list(item, place, entries)
         return
     if where.keyed:
@@ -203,7 +210,8 @@ def _new_key(item: Solution, place: str, entry: str) -> Edit:
 
 
 def _new_list(item: Solution, place: str, entries: list[str]) -> Edit:
-    value = dict.fromkeys(entries, item.where.value) if item.where.keyed else entries
+    kept = [entry for at, entry in zip(item.where.places, item.where.entries, strict=True) if at not in item.removed]
+    value = dict.fromkeys([*entries, *kept], item.where.value) if item.where.keyed else [*kept, *entries]
     *path, key = tokens(item.where.pointer)
     inner: Any = item.fragment.value
     for step in path:

@@ -86,20 +86,21 @@ def contradicts(unit: Unit, answer: Answer) -> bool:
 def rewritten(
     value: Mapping[str, Any], where: ExclusionList, removed: Iterable[int], added: Sequence[str]
 ) -> Mapping[str, Any]:
-    """A quantization config with entries taken out of its exclusion list and others put in."""
-    out: Mapping[str, Any] = _changed(value, where.pointer.split("/")[1:], where, set(removed), added)
+    """A quantization config with entries out of its exclusion list and others in; what is no list becomes one."""
+    gone = set(removed)
+    out: Mapping[str, Any] = value
+    if gone or added:
+        out = _changed(value, where.pointer.split("/")[1:], where, gone, added)
     return out
 
 
 def _changed(old: Any, path: Sequence[str], where: ExclusionList, gone: set[int], added: Sequence[str]) -> Any:
     if path:
         held = old.get(path[0])
-        if held is None and not (where.present or added):
-            return old
         return {**old, path[0]: _changed(held, path[1:], where, gone, added)}
     if not where.keyed:
-        return [*_kept(list(old) if isinstance(old, (list, tuple)) else [], gone), *added]
-    items = _kept(list(old.items()) if isinstance(old, Mapping) else [], gone)
+        return [*_kept(list(old) if where.present else where.entries, gone), *added]
+    items = _kept(list(old.items()) if where.present else [(entry, where.value) for entry in where.entries], gone)
     return {**dict.fromkeys(added, where.value), **{name: value for name, value in items if name not in added}}
 
 
@@ -189,9 +190,7 @@ class Solver:
 
     def _faults(self, state: Verdicts) -> int:
         return sum(
-            self._wrong(judge, row, answer)
-            for judge, row, answer in self._pairs(state)
-            if id(judge) not in self._ceded
+            self._wrong(judge, row, answer) for judge, row, answer in self._pairs(state) if id(judge) not in self._ceded
         )
 
     def _harmed(self, before: Verdicts, after: Verdicts) -> bool:
@@ -231,12 +230,18 @@ class Solver:
             for entry in self.where.entries
             if malformed(entry) and entry not in cited and any(means(entry, name) for name in missing)
         }
+        broken = self._breaking()
         while True:
-            removed = _places(self.where, texts)
+            removed = (*broken, *_places(self.where, texts))
             new = self._bad(removed) - texts
             if not new:
-                return _places(self.where, texts - self._vain(removed, texts))
+                return (*broken, *_places(self.where, texts - self._vain(removed, texts)))
             texts |= new
+
+    def _breaking(self) -> tuple[int, ...]:
+        """Places of what is no text, where an engine stops on it."""
+        broken = self.where.broken
+        return broken if broken and self._faults(self._try(broken, ())) < self._faults(self.base) else ()
 
     def _vain(self, removed: tuple[int, ...], texts: set[str]) -> set[str]:
         """Entries that go for nothing: every module that they made plain is built in a scheme that does not fit it."""
@@ -255,15 +260,15 @@ class Solver:
         return mismatch(self.world, judge, self.fragment.value, row, answer) is not None
 
     def _bad(self, removed: tuple[int, ...]) -> set[str]:
-        """Entries that are at fault once some are gone."""
+        """Entries that are at fault once some are gone; where one shard's entry goes, those of the others go too."""
         found: set[str] = set()
         for at, (judge, answers) in enumerate(zip(self.judges, self._try(removed, ()), strict=True)):
-            for row, answer in zip(judge.rows, answers, strict=True):
+            for row, answer, first in zip(judge.rows, answers, self.base[at], strict=True):
                 if not self._wrong(judge, row, answer):
                     continue
                 if answer.error == "re.error" or (answer.decision == "plain" and answer.cause.pointer):
                     found.add(answer.cause.entry)
-                elif answer.decision == "error" and self._all_quantized(judge, row):
+                elif answer.decision == "error" and (first.decision != "error" or self._all_quantized(judge, row)):
                     found.update(self._shard_entries(at, row, removed))
         return found & set(self.where.entries)
 
@@ -291,21 +296,51 @@ class Solver:
         gone = set(removed)
         listed = zip(self.where.places, self.where.entries, strict=True)
         kept = tuple(entry for place, entry in listed if place not in gone)
-        wanted = self._missing_names(self._try(removed, ()))
-        choices = self._choices(kept, wanted)
+        state = self._try(removed, ())
+        wanted, halved = self._missing_names(state), self._halved(state)
+        choices = self._choices(kept, wanted, halved)
         while exposed := self._exposed(removed, choices) - wanted:
             wanted |= exposed
-            choices = self._choices(kept, wanted)
-        return self._accepted(removed, (), choices) if choices else ()
+            choices = self._choices(kept, wanted, halved)
+        if not choices:
+            return ()
+        added = self._accepted(removed, (), choices)
+        wider = self._accepted(removed, added, self._wider(removed, added, kept))
+        return self._outgrown(removed, wider, wider[len(added) :])
 
-    def _choices(self, kept: tuple[str, ...], wanted: set[str]) -> list[tuple[tuple[Added, ...], ...]]:
+    def _choices(
+        self, kept: tuple[str, ...], wanted: set[str], halved: set[str]
+    ) -> list[tuple[tuple[Added, ...], ...]]:
         """What is to be spelled, each with its alternatives."""
         if not wanted:
             return []
-        leaves = [self._leaf(unit, unit.name, kept, wanted) for unit in self.world.units]
+        leaves = [self._leaf(unit, unit.name, kept, wanted, halved) for unit in self.world.units]
         choices = [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
-        bare = [self._leaf(unit, name, kept, wanted) for unit, name in self._stripped()]
+        bare = [self._leaf(unit, name, kept, wanted, halved) for unit, name in self._stripped()]
         return [*choices, *(self._spelled(node, "stripped", kept) for node in self._nodes(bare, "draft"))]
+
+    def _halved(self, state: Verdicts) -> set[str]:
+        """Units that an engine stops on: the list names some shards of their fused module, and a glob is not enough."""
+        return {
+            name
+            for judge, answers, members in zip(self.judges, state, self.members, strict=True)
+            for row, answer, names in zip(judge.rows, answers, members, strict=True)
+            if _halves(answer) and row.unit.stored.plain
+            for name in names
+        }
+
+    def _wider(
+        self, removed: tuple[int, ...], added: tuple[Added, ...], kept: tuple[str, ...]
+    ) -> list[tuple[tuple[Added, ...], ...]]:
+        """Subtrees around what could not be listed by itself, though parts of them are covered.
+
+        SGLang takes some leaves of latent attention for those of every layer.
+        """
+        listed = (*kept, *self._entries(added))
+        still = self._missing_names(self._try(removed, self._entries(added)))
+        stuck = {name for name in still if not any(self.fmt.covers(entry, name) for entry in listed)}
+        leaves = [self._leaf(unit, unit.name, (), stuck, set()) for unit in self.world.units] if stuck else []
+        return [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
 
     def _exposed(self, removed: tuple[int, ...], choices: Sequence[tuple[tuple[Added, ...], ...]]) -> set[str]:
         """Units that a list's first entries leave missing: without a list vLLM finds AWQ's plain modules by itself."""
@@ -343,10 +378,23 @@ class Solver:
                     found.update(names)
         return found
 
-    def _leaf(self, unit: Unit, name: str, kept: Sequence[str], wanted: set[str]) -> Leaf:
+    def _outgrown(
+        self, removed: tuple[int, ...], added: tuple[Added, ...], wider: tuple[Added, ...]
+    ) -> tuple[Added, ...]:
+        """The entries without those that a wider one has made idle: single shards of what it covers do harm by themselves."""
+        state = self._try(removed, self._entries(added))
+        inside = tuple(
+            item for item in added if any(item.node.startswith(f"{node.node}.") for node in wider if node is not item)
+        )
+        fewer = tuple(item for item in added if item not in inside)
+        after = self._try(removed, self._entries(fewer))
+        return fewer if inside and not self._harmed(state, after) else added
+
+    def _leaf(self, unit: Unit, name: str, kept: Sequence[str], wanted: set[str], halved: set[str]) -> Leaf:
         node, reach = holder(name)
         part: Part = "draft" if unit.draft else "target"
-        covered = unit.stored.plain and any(self.fmt.covers(entry, name) for entry in kept)
+        covers = str.__eq__ if unit.name in halved else self.fmt.covers
+        covered = unit.stored.plain and any(covers(entry, name) for entry in kept)
         return Leaf(node, reach, part, not unit.stored.plain, covered, unit.name in wanted and not covered)
 
     def _nodes(self, leaves: Sequence[Leaf], part: Part) -> Iterator[Leaf]:
@@ -403,7 +451,10 @@ class Solver:
         """Whether a judge would still build something quantized that is stored plain."""
         judge = self.judges[at]
         rows = zip(judge.rows, state[at], strict=True)
-        return any(answer.decision == "quantized" and self._missing(judge, row, answer) for row, answer in rows)
+        return any(
+            (answer.decision == "quantized" or _halves(answer)) and self._missing(judge, row, answer)
+            for row, answer in rows
+        )
 
     def _fits(self, at: int, state: Verdicts) -> bool:
         """Whether what a judge builds quantized fits what is stored: names do not mend another scheme."""
@@ -433,15 +484,30 @@ class Solver:
         self, removed: tuple[int, ...], added: tuple[Added, ...], at: int, state: Verdicts
     ) -> tuple[tuple[Added, ...], Verdicts]:
         """The entries with every alias that helps one judge and harms nothing, and what is decided with them."""
-        for node in self._runtime_nodes(at, state):
-            for entry in self.fmt.aliases(node.name, node.reach):
-                item = Added(entry, "alias", node.name, node.part, self.judges[at].engine.name)
-                trial = (*added, item)
+        for choice in (*self._runtime_choices(at, state), *self._completions(at, state)):
+            for items in choice:
+                trial = (*added, *items)
                 after = self._try(removed, self._entries(trial))
                 if not self._harmed(state, after) and self._faults(after) < self._faults(state):
                     added, state = trial, after
                     break
         return added, state
+
+    def _runtime_choices(self, at: int, state: Verdicts) -> Iterator[list[tuple[Added, ...]]]:
+        """The spellings of a judge's own nodes, best first."""
+        engine = self.judges[at].engine.name
+        for node in self._runtime_nodes(at, state):
+            entries = self.fmt.aliases(node.name, node.reach)
+            yield [(Added(entry, "alias", node.name, node.part, engine),) for entry in entries]
+
+    def _completions(self, at: int, state: Verdicts) -> Iterator[list[tuple[Added, ...]]]:
+        """All shards of a fused module of which the list names some, the ones that are not stored too."""
+        judge = self.judges[at]
+        for row, answer in zip(judge.rows, state[at], strict=True):
+            if row.ask is not None and _halves(answer) and self._missing(judge, row, answer):
+                names = [(name, self.fmt.aliases(name, "leaf")) for name in _shard_names(judge, row)]
+                part, engine = judge.part, judge.engine.name
+                yield [tuple(Added(found[0], "alias", name, part, engine) for name, found in names if found)]
 
     def _runtime_nodes(self, at: int, state: Verdicts) -> Iterator[Leaf]:
         """The nodes of a judge's own names that are missing: whole subtrees first, then what is in them.
@@ -470,9 +536,9 @@ class Solver:
         return Leaf(row.ask.runtime, reach, judge.part, not row.unit.stored.plain, right, missing)
 
     def _other_names(self, judge: Judge) -> set[str]:
-        """Names that the other part of the same engine profile asks for."""
+        """Names that the other part of the same engine profile asks for, without the dot that some leave in front."""
         return {
-            row.ask.runtime
+            row.ask.runtime.removeprefix(".")
             for other in self.judges
             if other.profile == judge.profile and other.part != judge.part
             for row in other.rows
@@ -520,6 +586,11 @@ class Solver:
         return tuple(place for place in removed if place not in stays), tuple(
             item for item in added if item.entry not in back
         )
+
+
+def _halves(answer: Answer) -> bool:
+    """Whether an engine stops since an entry names some shards of a fused module."""
+    return answer.decision == "error" and "not all shards" in answer.cause.rule
 
 
 def _cited(judge: Judge, row: Row, answer: Answer) -> Iterator[str]:

@@ -80,6 +80,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "ct-mxfp4": Layout("weight_packed", False, {"weight_scale": "group"}),
     **{f"ct-w{bits}a16": Layout("weight_packed", False, {"weight_scale": "group"}) for bits in range(2, 9)},
     "ct-w8a8": Layout("weight", True, {"weight_scale": "channel"}),
+    "modelslim-w8a8": Layout("weight", True, {"weight_scale": "channel", "weight_offset": "channel"}),
     "int8-block": Layout("weight", True, {"weight_scale_inv": "block"}),
     **{f"{method}{bits}": Layout("qweight", False, _INT4) for method in ("gptq", "awq") for bits in range(2, 9)},
     "quark-int4": Layout("weight", False, {"weight_scale": "group", "weight_zero_point": "group"}),
@@ -235,6 +236,10 @@ _ALIKE = (
 
 
 Forced = tuple[VerdictKind, str, str]
+# vllm-0.33.0 config/speculative.py:1606: num_speculative_tokens % n_predict
+_NONE_DECLARED: Forced = (
+    "fails", "the config declares no draft layer", "ZeroDivisionError: integer modulo by zero"
+)  # fmt: skip
 
 
 def forced(world: World, table: Table) -> Forced | None:
@@ -244,6 +249,8 @@ def forced(world: World, table: Table) -> Forced | None:
         return "fails", f"the index names files that are missing: {', '.join(index.missing_shards[:3])}", ""
     if table.judge.part != "draft" or table.judge.view is None:
         return None
+    if world.declared == 0 and table.judge.engine.name == "vllm":
+        return _NONE_DECLARED
     return _incomplete_draft(world, table) if world.draft_is_loadable else _missing_draft(world, table)
 
 

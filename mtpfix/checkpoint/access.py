@@ -45,7 +45,7 @@ class Access:
 
     revision: str | None = None
     token: str | None = field(default=None, repr=False)
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: Traffic = field(default_factory=Traffic, compare=False)
 
     def __post_init__(self) -> None:
         if self.token is not None and not is_token(self.token):

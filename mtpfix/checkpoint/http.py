@@ -30,6 +30,7 @@ MAX_WAIT = 330.0  # the Hub's windows are 300 seconds long
 _AGAIN_STATUS = frozenset({408, 425, 500, 502, 503, 504})
 _RATE_LIMIT = re.compile(r'"\w+"\s*;\s*r\s*=\s*(\d+)\s*;\s*t\s*=\s*(\d+(?:\.\d+)?)')
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_UNCLEAR = "try again; if it stays, the repository or the Hub is at fault"
 _LOGIN = "run `hf auth login`, or set HF_TOKEN"
 
 
@@ -105,8 +106,8 @@ class Session:
             raise UnreadableError(f"{self._subject}: stopped", subject=self._subject)
 
     def _once(self, path: str, query: Mapping[str, str], span: tuple[int, int] | None, limit: int) -> Answer:
+        from huggingface_hub import get_session
         from huggingface_hub.errors import OfflineModeIsEnabled
-        from huggingface_hub.utils import get_session
 
         session: Any = get_session()
         errors = sys.modules[type(session).__module__.partition(".")[0]]  # httpx, httpx2: it depends on the release
@@ -137,15 +138,15 @@ class Session:
         if headers.get("content-encoding", "identity") != "identity":
             raise _Again(self._fault(f"{path}: a range came compressed"))
         start, size = self._placed(response.status_code, headers, span, path)
-        data = bytearray()
+        front = bytearray()
         end = span[1] if size is None else min(span[1], size)
         for piece in self._until(response.iter_raw()):
-            data += piece
-            if len(data) >= end - start:
+            front += piece
+            if len(front) >= end - start:
                 break
-        if len(data) < end - start:
-            raise _Again(self._fault(f"{path}: the answer ended after {len(data)} of {end - start} bytes"))
-        return Answer(bytes(data[span[0] - start : end - start]), headers, size)
+        if len(front) < end - start:
+            raise _Again(self._fault(f"{path}: the answer ended after {len(front)} of {end - start} bytes"))
+        return Answer(bytes(front[span[0] - start : end - start]), headers, size)
 
     def _placed(
         self, status: int, headers: Mapping[str, str], span: tuple[int, int], path: str
@@ -176,7 +177,7 @@ class Session:
 
     # What went wrong.
 
-    def _fault(self, what: str, hint: str = "try again; if it stays, the repository or the Hub is at fault") -> UnreadableError:
+    def _fault(self, what: str, hint: str = _UNCLEAR) -> UnreadableError:
         return UnreadableError(f"{self._subject}: {what}", subject=self._subject, hint=hint)
 
     def _failed(self, error: Exception, errors: Any) -> Exception:
@@ -219,7 +220,8 @@ class Session:
             return "the Hub does not accept the token", "log in again: `hf auth login`, or correct HF_TOKEN"
         if status in (401, 404):
             who = "the token may not read it" if known else f"for a private one {_LOGIN}"
-            return "no such repository on the Hub, or a private one", f"check the name; {who}; write ./NAME for a folder"
+            what = "no folder here and no repository on the Hub that can be seen"
+            return what, f"check the name; {who}"
         return f"the Hub answers {status}", "check HF_ENDPOINT"
 
     @property
@@ -233,13 +235,11 @@ class Session:
 
 
 def _headers(access: Access) -> dict[str, str]:
-    from huggingface_hub.utils import build_hf_headers
+    from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # public, but not in __all__
 
     from mtpfix import __version__
 
-    headers: dict[str, str] = build_hf_headers(
-        token=access.token, library_name="mtpfix", library_version=__version__
-    )
+    headers: dict[str, str] = build_hf_headers(token=access.token, library_name="mtpfix", library_version=__version__)
     token = headers.get("authorization", "").removeprefix("Bearer ")
     if token and not is_token(token):
         raise UsageError(

@@ -38,6 +38,7 @@ MAX_HEADERS = 1 << 30  # bytes of all headers together
 GUESS = 1 << 15  # bytes asked of a shard that no index describes
 _ENTRY = 70  # of a tensor in a header, but for its name and two offsets
 _SPARE = 256
+_ALIGNED = 8
 _SHA = re.compile(r"[0-9A-Za-z]{6,64}")
 
 
@@ -241,7 +242,10 @@ class Repository:
         return found
 
     def _fitted(self, file: Listed, header: Any) -> tuple[bytes, int] | None:
-        """The header as a file of the listed size must hold it: its own length follows from where its data ends."""
+        """The header as a file of the listed size must hold it; None where it cannot be that file's.
+
+        Its length follows from where its data ends. The library fills it up with spaces to a multiple of eight.
+        """
         if file.size is None or not isinstance(header, dict):
             return None
         try:
@@ -250,7 +254,7 @@ class Repository:
             length = file.size - LENGTH_BYTES - max(ends, default=0)
         except (LookupError, TypeError, ValueError):
             return None
-        return (raw.ljust(length), file.size) if len(raw) <= length <= MAX_HEADER_BYTES else None
+        return (raw.ljust(length), file.size) if 0 <= length - len(raw) < _ALIGNED else None
 
 
 def _headers_of(raw: bytes) -> dict[str, Any]:

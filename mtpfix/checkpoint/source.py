@@ -1,9 +1,9 @@
 """What a SOURCE means: a folder, a bundle, or a repository on the Hub.
 
-    DIR  ./DIR  FILE                                     what is there on disk comes first
-    org/name  org/name@REV                               else two names with a slash are a repository
-    hf://org/name[@REV]  hf://models/org/name[@REV]
-    https://huggingface.co/org/name[/tree/REV | /blob/REV/FILE | /commit/OID | /discussions/N]
+DIR  ./DIR  FILE                                     what is there on disk comes first
+org/name  org/name@REV                               else two names with a slash are a repository
+hf://org/name[@REV]  hf://models/org/name[@REV]
+https://huggingface.co/org/name[/tree/REV | /blob/REV/FILE | /commit/OID | /discussions/N]
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ def _repository(repo_id: str, own: str | None, asked: str | None) -> Source:
 
 def _hf_address(text: str) -> tuple[str, str | None]:
     """Repository and revision of `hf://[models/]org/name[@REV][/FILE]`."""
+    revision: str | None
     steps = text.partition("://")[2].rstrip("/").split("/")
     if steps[0] in _OTHER_KINDS:
         raise _no_model(steps[0])

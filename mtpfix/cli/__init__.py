@@ -15,6 +15,8 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("list", "List the draft's tensors."),
     ("explain", "Say for a module what each engine decides, and why."),
     ("apply", "Show and make the edits that repair a checkpoint."),
+    ("scan", "Check many repositories of the Hub."),
+    ("review", "Say what a pull request changes, and whether it mends what is wrong."),
     ("override", "Print serve-time flags with the effect of the repair."),
     ("snapshot", "Write a checkpoint's headers and JSON files, without weights, to one file."),
     ("undo", "Take the last apply back, byte for byte."),

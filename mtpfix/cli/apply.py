@@ -9,14 +9,16 @@ from typing import Any
 
 import click
 
-from mtpfix.cli import options, remote, summary
+from mtpfix.cli import create_pr, options, remote, summary
 from mtpfix.cli.terminal import echo, page, talk
+from mtpfix.errors import UsageError
 from mtpfix.model import Report
 from mtpfix.output import human
 from mtpfix.output.base import RuleText
 from mtpfix.output.text import listed, paragraph
 
 CLEAN, LEFT = 0, 1
+_ELSEWHERE = "--dry-run shows the diff; `hf download` makes a directory of a repository"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,7 @@ class Options:
     unsafe_fixes: bool
     yes: bool
     remote: remote.Remote
+    pull: create_pr.Request
 
 
 @click.command("apply", short_help=summary("apply"))
@@ -37,6 +40,7 @@ class Options:
 @click.option("-n", "--dry-run", is_flag=True, help="Show the diff and change nothing. Exit 1 where it would.")
 @click.option("--unsafe-fixes", is_flag=True, help="Also make the fixes that change more than lists.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
+@create_pr.options
 @remote.options
 @click.pass_context
 def command(ctx: click.Context, /, **values: Any) -> None:
@@ -45,6 +49,9 @@ def command(ctx: click.Context, /, **values: Any) -> None:
     The diff goes to stdout, everything else to stderr. Only JSON files change, all of them or none; weights are
     never written. `mtpfix undo DIR` takes the edit back, byte for byte. Exit code 0 where all is fixed or nothing
     was to do, 1 where errors remain.
+
+    With --create-pr the edit of a repository on the Hub becomes a pull request. One that is open with the same
+    repair is reported, an own one that is stale is updated, and one that was closed is respected (exit code 1).
     """
     ctx.exit(run(Options(**values)))
 
@@ -53,6 +60,8 @@ def run(chosen: Options) -> int:
     """Analyse, show, ask, write, look again; the exit code."""
     from mtpfix import api
 
+    if chosen.pull.wanted:
+        return create_pr.run(_job(chosen))
     report = _look(chosen)
     if not report.plan.edits:
         return _nothing_to_write(report)
@@ -61,12 +70,27 @@ def run(chosen: Options) -> int:
         _say(f"Would change {human.changes(report.plan)}.")
         _about_plan(report)
         return LEFT
+    if report.source.kind != "local":
+        raise UsageError("only a directory can be changed", subject=report.source.id, hint=_ELSEWHERE)
     if not chosen.yes and interactive():
         click.confirm("Write this?", abort=True, err=True)
     names = api.apply(report)
     _say(f"Changed {listed(names)}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
     _about_plan(report)
     return _after(_look(chosen))
+
+
+def _job(chosen: Options) -> create_pr.Job:
+    return create_pr.Job(
+        chosen.source,
+        chosen.engine,
+        chosen.scope,
+        chosen.unsafe_fixes,
+        chosen.dry_run,
+        not chosen.yes and interactive(),
+        chosen.pull,
+        chosen.remote,
+    )
 
 
 def interactive() -> bool:

@@ -46,7 +46,7 @@ def run(chosen: Options) -> None:
     with chosen.remote.watched() as access:
         bundle = api.snapshot(chosen.source, access=access)
     if chosen.output == "-":
-        click.get_binary_stream("stdout").write(bundle)
+        sys.stdout.buffer.write(bundle)
         return
     try:
         Path(chosen.output).write_bytes(bundle)

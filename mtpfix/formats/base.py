@@ -21,9 +21,10 @@ class ExclusionList:
     """One list of exclusions of a quantization config.
 
     pointer  relative to the quantization config; "" where its own keys are the list
-    present  whether the key exists; an absent list is where a new entry would go
+    present  whether the key holds a list; where it does not, a new list takes its place
     entries  as written; for a dictionary (`keyed`) its keys; anything that is no text is left out
     places   the entries' own places in the list, which tell more than their order where something was left out
+    broken   the places of what is no text, or (-1,) where the key holds something that is no list
     value    what a new key of a `keyed` list holds
     """
 
@@ -33,6 +34,7 @@ class ExclusionList:
     present: bool
     keyed: bool = False
     value: Any = field(default_factory=dict)
+    broken: tuple[int, ...] = ()
 
 
 class Format(Protocol):
@@ -87,7 +89,12 @@ def text_entries(value: Any) -> tuple[str, ...]:
 
 def at(value: Mapping[str, Any], key: str, prefix: str = "", *, keyed: bool = False) -> ExclusionList:
     """The list under a key of a (part of a) quantization config."""
-    raw = value.get(key)
-    items = list(raw) if isinstance(raw, (Mapping, list, tuple)) else []
+    raw, pointer = value.get(key), f"{prefix}/{key}"
+    if not isinstance(raw, Mapping if keyed else (list, tuple)):
+        entries = (raw,) if isinstance(raw, str) and raw and not keyed else text_entries(raw)
+        places = tuple(range(len(entries)))
+        return ExclusionList(pointer, entries, places, False, keyed, broken=() if raw is None else (-1,))
+    items = list(raw)
     places = tuple(place for place, item in enumerate(items) if isinstance(item, str))
-    return ExclusionList(f"{prefix}/{key}", tuple(items[place] for place in places), places, raw is not None, keyed)
+    broken = tuple(place for place in range(len(items)) if place not in set(places)) if len(places) < len(items) else ()
+    return ExclusionList(pointer, tuple(items[place] for place in places), places, True, keyed, broken=broken)

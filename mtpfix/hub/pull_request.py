@@ -161,7 +161,7 @@ class _Proposal:
 
     def _holds_repair(self, found: PullRequest, *, exactly: bool) -> bool:
         """Whether a pull request says what this one would say, or else leaves nothing of this repair to do."""
-        contents = self.remote.contents(found.ref, tuple(self.wanted.files))
+        contents = self.remote.contents(self.remote.tree(found.ref), self.wanted.files)
         if contents.keys() != self.wanted.files.keys():
             return False
         if _values(contents) == _values(self.wanted.files):
@@ -232,7 +232,7 @@ class _Proposal:
 
     def _read_back(self, num: int) -> None:
         """The Hub must hold what was sent, to the byte; what was sent has been checked."""
-        held = self.remote.contents(f"refs/pr/{num}", tuple(self.wanted.files))
+        held = self.remote.contents(self.remote.tree(f"refs/pr/{num}"), self.wanted.files)
         if held != dict(self.wanted.files):
             raise WriteError(
                 f"{self.remote.repo}: pull request {num} does not hold what was sent",

@@ -5,13 +5,18 @@ Everything goes through the official client. What it raises becomes an error of 
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import mtpfix
+from mtpfix.checkpoint.access import Access
+from mtpfix.checkpoint.http import Session
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES
 from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
 from mtpfix.hub.describe import marks
@@ -66,6 +71,14 @@ class PullRequest:
         return f"refs/pr/{self.num}"
 
 
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A commit and its files, each with the hash of its content."""
+
+    commit: str
+    files: Mapping[str, str]
+
+
 def token_or_refusal(token: str | None) -> str:
     """The token to write with: this one, or the stored one. Raises UsageError where there is none."""
     from huggingface_hub import get_token
@@ -84,7 +97,12 @@ class Remote:
 
         self.repo = repo
         self._token = token
-        self._api: HfApi = HfApi(token=token or False, library_name="mtpfix", library_version=mtpfix.__version__)
+        self._api: HfApi = HfApi(
+            endpoint=os.environ.get("HF_ENDPOINT", "").rstrip("/") or None,
+            token=token or False,
+            library_name="mtpfix",
+            library_version=mtpfix.__version__,
+        )
 
     def me(self) -> str:
         """The name of the token's owner. Raises UsageError for a token that is invalid or may only read."""
@@ -124,29 +142,21 @@ class Remote:
             tuple(dict.fromkeys(event.author for event in found.events if event.type == "commit")),
         )
 
-    def contents(self, revision: str, names: Sequence[str]) -> dict[str, bytes]:
-        """These files at a revision; one that is not there is left out."""
-        found = {name: self._content(revision, name) for name in names}
-        return {name: data for name, data in found.items() if data is not None}
+    def contents(self, tree: Tree, names: Iterable[str]) -> dict[str, bytes]:
+        """These files at one commit; one that is not there is left out. Raises UnreadableError."""
+        session = Session(Access(token=self._token), self._api.endpoint, self.repo)
+        return {
+            name: session.get(f"/{self.repo}/resolve/{tree.commit}/{quote(name)}", limit=MAX_JSON_BYTES).data
+            for name in names
+            if name in tree.files
+        }
 
-    def _content(self, revision: str, name: str) -> bytes | None:
-        from huggingface_hub import get_session, hf_hub_url, hf_raise_for_status
-        from huggingface_hub.errors import EntryNotFoundError
-
-        url = hf_hub_url(self.repo, name, revision=revision)
-        with self._guard(f"cannot read {name} at {revision}"):
-            headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
-            with get_session().stream("GET", url, headers=headers) as answer:
-                try:
-                    hf_raise_for_status(answer)
-                except EntryNotFoundError:
-                    return None
-                return _limited(answer.iter_bytes(), name)
-
-    def head(self, revision: str) -> str:
-        """The commit that a revision names now."""
-        with self._guard(f"cannot read {revision}"):
-            return str(self._api.model_info(self.repo, revision=revision).sha)
+    def tree(self, revision: str | None) -> Tree:
+        """The commit that a revision names now, and its files. None: the default branch."""
+        with self._guard(f"cannot read {revision or 'the repository'}"):
+            info = self._api.model_info(self.repo, revision=revision, files_metadata=True)
+        files = {one.rfilename: (one.lfs.sha256 if one.lfs else one.blob_id) or "" for one in info.siblings or ()}
+        return Tree(str(info.sha), files)
 
     def open(self, files: Mapping[str, bytes], title: str, body: str, *, branch: str | None, parent: str) -> int:
         """Open a pull request against a branch, with one commit on `parent`; its number.
@@ -160,7 +170,7 @@ class Remote:
 
     def push(self, files: Mapping[str, bytes], title: str, body: str, *, ref: str) -> None:
         """Add a commit to a pull request. Raises ConflictError where somebody else is faster."""
-        self._commit(files, title, body, revision=ref, parent=self.head(ref), create_pr=False)
+        self._commit(files, title, body, revision=ref, parent=self.tree(ref).commit, create_pr=False)
 
     def _commit(
         self, files: Mapping[str, bytes], title: str, body: str, *, revision: str | None, parent: str, create_pr: bool
@@ -200,8 +210,9 @@ class Remote:
             raise self._told(what, error) from None
 
     def _told(self, what: str, error: Exception) -> MtpfixError:
-        import httpx2
+        from huggingface_hub import get_session
 
+        http: Any = sys.modules[type(get_session()).__module__.partition(".")[0]]  # httpx or httpx2
         status = _status(error)
         message = f"{self.repo}: {what}: {self._scrubbed(error)}"
         if status == 412:
@@ -214,7 +225,7 @@ class Remote:
             return WriteError(message, subject=self.repo, hint="the token has no right to do this in this repository")
         if status == 429:
             return UnreadableError(message, subject=self.repo, hint="the Hub limits the rate: wait and run it again")
-        if status >= 500 or isinstance(error, (httpx2.HTTPError, OSError)):
+        if status >= 500 or isinstance(error, (http.HTTPError, OSError)):
             return LostAnswerError(message, subject=self.repo, hint="run it again: a repair is never opened twice")
         if status:
             return WriteError(message, subject=self.repo)
@@ -229,13 +240,3 @@ class Remote:
 def _status(error: Exception) -> int:
     """The HTTP status of an error of the client, or 0."""
     return int(getattr(getattr(error, "response", None), "status_code", 0) or 0)
-
-
-def _limited(chunks: Iterator[bytes], name: str) -> bytes:
-    """The whole of a body that is no larger than a JSON file may be."""
-    data = bytearray()
-    for chunk in chunks:
-        data += chunk
-        if len(data) > MAX_JSON_BYTES:
-            raise UnreadableError(f"{name}: larger than {MAX_JSON_BYTES} bytes", subject=name)
-    return bytes(data)

@@ -83,6 +83,47 @@ class OverrideText(Protocol):
     def hint(self) -> str: ...
 
 
+class PullRequestText(Protocol):
+    """A pull request as the Hub lists it."""
+
+    @property
+    def num(self) -> int: ...
+    @property
+    def url(self) -> str: ...
+    @property
+    def author(self) -> str: ...
+
+
+class ProposedText(Protocol):
+    """What a pull request says of itself."""
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def body(self) -> str: ...
+    @property
+    def fingerprint(self) -> str: ...
+
+
+class ProposalText(Protocol):
+    """What became of a pull request with a repair. `after`: the report of what it holds, or of the repository."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def repository(self) -> str: ...
+    @property
+    def revision(self) -> str: ...
+    @property
+    def pull_request(self) -> PullRequestText | None: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def after(self) -> Report: ...
+
+
 @dataclass(frozen=True, slots=True)
 class ChangePoint:
     """A change of how an engine matches for one method: its name, its first release, where that can be read."""

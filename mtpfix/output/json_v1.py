@@ -19,6 +19,8 @@ from mtpfix.output.base import (
     Format,
     OverrideText,
     Page,
+    ProposalText,
+    ProposedText,
     Replayed,
     RuleText,
     TensorRow,
@@ -216,6 +218,39 @@ class ReplayV1(TypedDict):
     checked: dict[str, dict[str, dict[str, int]]]
     skipped: int
     disagreements: list[DisagreementV1]
+
+
+class PullRequestV1(TypedDict):
+    num: int
+    url: str
+    author: str
+
+
+class ProposalV1(TypedDict):
+    """What `apply --create-pr` says; `status` is that of what the pull request holds, or of the repository."""
+
+    schema_version: Literal[1]
+    outcome: str
+    repository: str
+    revision: str
+    pull_request: PullRequestV1 | None
+    fingerprint: str
+    reason: str
+    status: str
+
+
+class PreviewV1(TypedDict):
+    """What `apply --create-pr --dry-run` says."""
+
+    schema_version: Literal[1]
+    outcome: Literal["would-open"]
+    repository: str
+    revision: str
+    fingerprint: str
+    title: str
+    description: str
+    diff: str
+    status: str
 
 
 class OverrideV1(TypedDict):
@@ -421,14 +456,44 @@ def override(found: OverrideText) -> OverrideV1:
     }
 
 
+def proposal(outcome: ProposalText) -> ProposalV1:
+    """What became of a pull request in its published shape."""
+    found = outcome.pull_request
+    return {
+        "schema_version": VERSION,
+        "outcome": outcome.kind,
+        "repository": outcome.repository,
+        "revision": outcome.revision,
+        "pull_request": {"num": found.num, "url": found.url, "author": found.author} if found else None,
+        "fingerprint": outcome.fingerprint,
+        "reason": outcome.reason,
+        "status": outcome.after.status,
+    }
+
+
+def preview(before: Report, after: Report, text: ProposedText, diff: str) -> PreviewV1:
+    """A pull request that was not sent in its published shape."""
+    return {
+        "schema_version": VERSION,
+        "outcome": "would-open",
+        "repository": before.source.id,
+        "revision": before.source.revision or "",
+        "fingerprint": text.fingerprint,
+        "title": text.title,
+        "description": text.body,
+        "diff": diff,
+        "status": after.status,
+    }
+
+
 def _check_text(result: CheckResult, _page: Page) -> str:
     documents = [report(value, result.rules) for value in result.reports]
     if result.several:
-        return _line(documents)
-    return "".join(map(_line, documents))
+        return line(documents)
+    return "".join(map(line, documents))
 
 
-def _line(document: object) -> str:
+def line(document: object) -> str:
     """One line of pure ASCII: no terminal and no pipe can spoil it."""
     return json.dumps(document, ensure_ascii=True) + "\n"
 
@@ -436,10 +501,10 @@ def _line(document: object) -> str:
 FORMAT = Format(
     name="json",
     check=_check_text,
-    explain=lambda rows, _page: _line(explanation(rows)),
-    tensors=lambda listing, _page: _line(tensors(listing.rows)),
-    rules=lambda chosen, _page: _line(rules(chosen.rules)),
-    engines=lambda facts, _page: _line(engines(facts)),
-    replayed=lambda result, _page: _line(replayed(result)),
-    override=lambda found, _page: _line(override(found)),
+    explain=lambda rows, _page: line(explanation(rows)),
+    tensors=lambda listing, _page: line(tensors(listing.rows)),
+    rules=lambda chosen, _page: line(rules(chosen.rules)),
+    engines=lambda facts, _page: line(engines(facts)),
+    replayed=lambda result, _page: line(replayed(result)),
+    override=lambda found, _page: line(override(found)),
 )

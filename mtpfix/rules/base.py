@@ -5,7 +5,7 @@ A rule knows no engine and no format: it reads the decisions before and after th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mtpfix import releases
@@ -137,6 +137,15 @@ def by_part(claims: Iterable[Claim]) -> Mapping[Part, list[Claim]]:
     for claim in sorted(claims, key=lambda claim: claim.mismatch.judge.part):
         out.setdefault(claim.mismatch.judge.part, []).append(claim)
     return out
+
+
+def by_state(claims: Iterable[Claim]) -> Iterator[tuple[Part, bool, list[Claim]]]:
+    """Claims by part and by whether the plan mends them, the mended ones first."""
+    for part, mine in by_part(claims).items():
+        for fixed in (True, False):
+            some = [claim for claim in mine if claim.fixed is fixed]
+            if some:
+                yield part, fixed, some
 
 
 def profiles_of(claims: Iterable[Claim]) -> tuple[Profile, ...]:

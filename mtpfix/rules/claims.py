@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from mtpfix.decisions import Judge, Table, World, layer_of
+from mtpfix.decisions import Judge, Row, Table, World, layer_of
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.formats import format_of
-from mtpfix.formats.base import Format
-from mtpfix.model import Location
+from mtpfix.formats.base import ExclusionList, Format
+from mtpfix.model import Answer, DecisionKind, Location
 from mtpfix.rules.base import Claim, key_of
 from mtpfix.rules.entries import malformed, means
 from mtpfix.verdicts import Mismatch
@@ -33,17 +33,24 @@ def claims(
     out: dict[str, list[Claim]] = {}
     for item in found:
         after = still.pop(key_of(item), None)
-        same = after is not None and _nature(after) == _nature(item)
+        same = _alike(item, after)
         fragment = fragments[id(item.judge)]
         claim = Claim(item, not same, *_entry_at_fault(item, fragment), home.collision(item.judge))
         out.setdefault(home.rule(claim, fragment), []).append(claim)
         if after is not None and not same:
             out.setdefault(home.rule(Claim(after, False), fragment), []).append(Claim(after, False))
+    for item in still.values():
+        if item.judge.part == "draft" and home.collision(item.judge):  # right by accident before
+            claim = Claim(item, False, collision=home.collision(item.judge))
+            out.setdefault(home.rule(claim, fragments.get(id(item.judge))), []).append(claim)
     return out
 
 
-def _nature(item: Mismatch) -> tuple[str, str, bool]:
-    return item.kind, item.answer.decision, bool(item.answer.cause.pointer)
+def _alike(before: Mismatch, after: Mismatch | None) -> bool:
+    """Whether a module is still wrong in the same way; an entry that was at fault is so no longer where it went."""
+    if after is None or (before.kind, before.answer.decision) != (after.kind, after.answer.decision):
+        return False
+    return bool(after.answer.cause.pointer) or not before.answer.cause.pointer
 
 
 def _entry_at_fault(item: Mismatch, fragment: Fragment | None) -> tuple[Location | None, str]:
@@ -76,7 +83,7 @@ class _Home:
         if item.kind == "scheme":
             return "MTP009"
         if item.kind == "error":
-            return self._error(claim)
+            return self._error(claim, fragment)
         if item.kind == "unexpected":
             return self._unexpected(claim)
         return self._unlisted(claim, fragment) if claim.fixed else self._cannot(claim)
@@ -88,12 +95,20 @@ class _Home:
             return False
         return family.full_precision.find(unit.key, self.world.layers) is not None
 
-    def _error(self, claim: Claim) -> str:
-        if claim.mismatch.answer.error == "re.error":
+    def _error(self, claim: Claim, fragment: Fragment | None) -> str:
+        if claim.mismatch.answer.error == "re.error" or self._breaks(claim, fragment):
             return "MTP016"
         if claim.fixed or self._stored_unlike(claim):
             return "MTP010"
         return "MTP008"
+
+    def _breaks(self, claim: Claim, fragment: Fragment | None) -> bool:
+        """Whether the engine stops on something in the list that is no text, or on what stands in the list's place."""
+        answer = claim.mismatch.answer
+        if answer.error not in ("TypeError", "AttributeError", "ValueError") or answer.cause.pointer:
+            return False
+        where = self._where(fragment)
+        return where is not None and bool(where.broken) and (answer.error != "ValueError" or not where.present)
 
     def _stored_unlike(self, claim: Claim) -> bool:
         item = claim.mismatch
@@ -109,6 +124,9 @@ class _Home:
         return len(kinds) > 1
 
     def _unexpected(self, claim: Claim) -> str:
+        item = claim.mismatch
+        if not claim.fixed and item.judge.part == "draft" and self._clashes(item.judge, item.row, item.answer):
+            return "MTP015"
         if not claim.location:
             return "MTP008"
         place = (claim.location.file, claim.location.pointer)
@@ -169,32 +187,34 @@ class _Home:
         return "MTP015" if self.collision(item.judge) else "MTP008"
 
     def collision(self, judge: Judge) -> str:
-        """A name that this judge asks for a plain module, and for one of the other part that is stored quantized.
+        """A name that this judge asks for a module, and for one of the other part that is stored otherwise.
 
         One is enough: the part does not load without it, so that entries for the rest would be half a repair.
         """
         if id(judge) not in self._collisions:
-            taken = self._quantized_names(judge)
-            asked = (
-                row.ask.runtime
-                for table in self.tables
-                if table.judge is judge
-                for row, answer in table.decided
-                if row.ask is not None and row.unit.stored.plain and answer.decision == "quantized"
-            )
-            self._collisions[id(judge)] = next((name for name in asked if name in taken), "")
+            rows = (row for table in self.tables if table.judge is judge for row in table.decided)
+            found = (row.ask.runtime for row, answer in rows if row.ask and self._clashes(judge, row, answer))
+            self._collisions[id(judge)] = next(found, "")
         return self._collisions[id(judge)]
 
-    def _quantized_names(self, judge: Judge) -> frozenset[str]:
-        """Runtime names that the other part of the same profile asks for modules that are stored quantized."""
-        at = (judge.profile, judge.part)
+    def _clashes(self, judge: Judge, row: Row, answer: Answer) -> bool:
+        """Whether a decision is not how a module is stored, and how one of the other part with its name is."""
+        stored = row.unit.stored
+        wanted: DecisionKind = "quantized" if stored.plain else "plain"
+        if row.ask is None or row.ask.layer not in LIST_LAYERS or answer.decision != wanted:
+            return False
+        return row.ask.runtime in self._other_names(judge, quantized=stored.plain)
+
+    def _other_names(self, judge: Judge, *, quantized: bool) -> frozenset[str]:
+        """Runtime names that the other part of the same profile asks for modules that are stored so."""
+        at = (judge.profile, judge.part, quantized)
         if at not in self._names:
             self._names[at] = frozenset(
                 row.ask.runtime
                 for table in self.tables
                 if table.judge.profile == judge.profile and table.judge.part != judge.part
                 for row, _ in table.decided
-                if row.ask is not None and row.unit.stored.quantized
+                if row.ask is not None and (row.unit.stored.quantized if quantized else row.unit.stored.plain)
             )
         return self._names[at]
 
@@ -206,7 +226,10 @@ class _Home:
             return None, ()
         at = (fragment.file, fragment.pointer)
         if at not in self._lists:
-            fmt = format_of(fragment.value)
-            where = fmt.exclusions(fragment.value) if fmt else None
-            self._lists[at] = (fmt, where.entries if where else ())
+            where = self._where(fragment)
+            self._lists[at] = (format_of(fragment.value), where.entries if where else ())
         return self._lists[at]
+
+    def _where(self, fragment: Fragment | None) -> ExclusionList | None:
+        fmt = format_of(fragment.value) if fragment else None
+        return fmt.exclusions(fragment.value) if fmt and fragment else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtpfix.model import Finding
-from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, list_locations, modules_of, plural
+from mtpfix.rules.base import Context, Rule, by_state, evidence, finding, list_locations, modules_of, plural
 
 EXPLANATION = """\
 vLLM and SGLang read config.json, TensorRT-LLM reads hf_quant_config.json first. Where the two decide
@@ -16,10 +16,9 @@ Fix: the file that contradicts the stored tensors gets the missing entries (or l
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """One finding a part: modules that one file covers and the other does not."""
+    """One finding a part and state (mended or not): modules that one file covers and the other does not."""
     claims = [*context.claims.get("MTP003", ()), *context.sidecar]
-    for part, mine in by_part(claims).items():
-        fixed = all(claim.fixed for claim in mine)
+    for part, fixed, mine in by_state(claims):
         _, count = modules_of(mine)
         yield finding(
             "MTP003",

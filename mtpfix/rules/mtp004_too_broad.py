@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtpfix.model import Finding
-from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural
+from mtpfix.rules.base import Context, Rule, by_state, evidence, finding, modules_of, plural
 
 EXPLANATION = """\
 An entry covers modules that are stored in full precision, and others that are stored quantized. The engine
@@ -19,9 +19,8 @@ Fix: the entry is replaced by narrower ones that cover exactly what is stored in
 
 def check(context: Context) -> Iterator[Finding]:
     """One finding a part and state (mended or not)."""
-    for part, claims in by_part(context.claims.get("MTP004", ())).items():
+    for part, fixed, claims in by_state(context.claims.get("MTP004", ())):
         entries = ", ".join(sorted({repr(claim.entry) for claim in claims}))
-        fixed = all(claim.fixed for claim in claims)
         _, count = modules_of(claims)
         yield finding(
             "MTP004",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtpfix.model import Finding
-from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural, stored_as
+from mtpfix.rules.base import Context, Rule, by_state, evidence, finding, modules_of, plural, stored_as
 
 EXPLANATION = """\
 An entry says that modules are in full precision, but their tensors are quantized: scales are stored beside
@@ -16,10 +16,9 @@ Fix: the entry is removed where the engines can then load the modules as they ar
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """One finding a part."""
-    for part, claims in by_part(context.claims.get("MTP005", ())).items():
+    """One finding a part and state (mended or not)."""
+    for part, fixed, claims in by_state(context.claims.get("MTP005", ())):
         entries = ", ".join(sorted({repr(claim.entry) for claim in claims}))
-        fixed = all(claim.fixed for claim in claims)
         _, count = modules_of(claims)
         yield finding(
             "MTP005",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtpfix.model import Finding
-from mtpfix.rules.base import Claim, Context, Rule, by_part, finding, modules_of, plural
+from mtpfix.rules.base import Claim, Context, Rule, by_state, finding, modules_of, plural
 
 EXPLANATION = """\
 Engines fuse linears: q, k and v; gate and up; the two first projections of MLA; the experts of a layer. One
@@ -18,11 +18,8 @@ can say it, and the checkpoint has to be exported again.
 
 def check(context: Context) -> Iterator[Finding]:
     """One finding a part and state: entries to complete, or shards stored unlike."""
-    for part, claims in by_part(context.claims.get("MTP010", ())).items():
-        for fixed in (True, False):
-            mine = [claim for claim in claims if claim.fixed is fixed]
-            if mine:
-                yield _finding(part, mine, fixed)
+    for part, fixed, claims in by_state(context.claims.get("MTP010", ())):
+        yield _finding(part, claims, fixed)
 
 
 def _finding(part: str, mine: list[Claim], fixed: bool) -> Finding:

@@ -23,7 +23,7 @@ def check(context: Context) -> Iterator[Finding]:
             _, count = modules_of(mine)
             name = mine[0].collision
             why = (
-                f"it asks for {name}, also the name of a module stored quantized"
+                f"it asks for {name}, also the name of a module stored otherwise"
                 if name
                 else "it reads no list for them"
             )

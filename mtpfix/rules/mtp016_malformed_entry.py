@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtpfix.model import Finding
-from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural
+from mtpfix.rules.base import Context, Rule, by_state, evidence, finding, modules_of, plural
 
 EXPLANATION = """\
 An entry has a form that no engine can match (an empty path component, a stray dot, a blank) or that stops one
-(`*mtp*` is not a valid regex, and transformers compiles the entries of an fp8 list). What it was meant for is
-not covered.
+(`*mtp*` is not a valid regex, and transformers compiles the entries of an fp8 list; `null` or a number is no name
+at all). What it was meant for is not covered.
 Fix: the entry is replaced by one that says the same in a form that every engine understands.
 """
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """One finding a part."""
-    for part, claims in by_part(context.claims.get("MTP016", ())).items():
-        fixed = all(claim.fixed for claim in claims)
+    """One finding a part and state (mended or not)."""
+    for part, fixed, claims in by_state(context.claims.get("MTP016", ())):
         _, count = modules_of(claims)
         yield finding(
             "MTP016",

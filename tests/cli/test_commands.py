@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 import mtpfix
 from mtpfix import api, store
+from mtpfix.checkpoint.access import Access
 from mtpfix.cli import COMMANDS, main
 from mtpfix.errors import ConflictError, UnreadableError, UsageError, WriteError
 from mtpfix.model import Plan, Report, Source
@@ -184,8 +185,9 @@ def test_every_option_has_the_variable_of_its_own_name() -> None:
 def test_check_passes_its_options_on(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
     monkeypatch.setattr(api, "check", lambda path, **more: asked.append((path, more)) or factories.clean())
-    run("check", "a", "b", "--engine", "vllm>=0.24", "--engine", "sglang", "--scope", "all")
-    assert asked == [(name, {"engines": ("vllm>=0.24", "sglang"), "scope": "all"}) for name in "ab"]
+    run("check", "a", "b", "--engine", "vllm>=0.24", "--engine", "sglang", "--scope", "all", "--revision", "v1")
+    more = {"engines": ("vllm>=0.24", "sglang"), "scope": "all", "access": Access("v1")}
+    assert asked == [(name, more) for name in "ab"]
 
 
 @pytest.mark.parametrize(
@@ -338,7 +340,7 @@ def test_undo(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_list(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "draft_tensors", lambda path: factories.tensors())
+    monkeypatch.setattr(api, "draft_tensors", lambda path, **_more: factories.tensors())
     short, every = run("list", "x"), run("list", "x", "--all")
     assert "mtp.layers.0.mlp.experts.{0..511}." in short.stdout
     assert len(every.stdout.splitlines()) > 1538
@@ -347,7 +349,7 @@ def test_list(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_list_of_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "draft_tensors", lambda path: ())
+    monkeypatch.setattr(api, "draft_tensors", lambda path, **_more: ())
     result = run("list", "x")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No draft tensors are stored.\n")
     assert json.loads(run("list", "x", "--format", "json").stdout) == {"schema_version": 1, "tensors": []}
@@ -364,7 +366,7 @@ def test_explain(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("explain", "x", "mtp.**", "lm_head", "--engine", "vllm")
     assert result.exit_code == 0
     assert '"mtp.layers.0*"' in result.stdout
-    assert asked == [("x", ("mtp.**", "lm_head"), {"engines": ("vllm",)})]
+    assert asked == [("x", ("mtp.**", "lm_head"), {"engines": ("vllm",), "access": Access()})]
     assert run("explain", "x").exit_code == 2
 
 

@@ -36,8 +36,8 @@ VERDICTS = {"ok": "loads", "silent_garbage": "degrades", "fails": "fails"}
 HARMLESS = re.compile(r"(^|\.)[kvq]_scale$|_zero_point$|_blockscale_swizzled$|\.deepstack_merger_list\.")
 # A draft gets the target's embeddings and head later.
 SHARED = {
-    "vllm": re.compile(r"(^|\.)embed_tokens\.|^lm_head\.weight$|\.shared_head\.head\."),
-    "sglang": re.compile(r"(^|\.)(embed_tokens|lm_head|shared_head\.head|head)\."),
+    "vllm": re.compile(r"(^|\.)(embed_tokens|word_embeddings)\.|^lm_head\.weight$|\.shared_head\.head\."),
+    "sglang": re.compile(r"(^|\.)(embed_tokens|word_embeddings|lm_head|shared_head\.head|head)\."),
 }
 # Architectures that refuse the attention of a CPU before anything is built.
 WANTS_GPU_ATTENTION = ("ExaoneMoEForCausalLM", "ExaoneMoeForCausalLM", "MiMoV2FlashForCausalLM", "MiMoV2ForCausalLM")

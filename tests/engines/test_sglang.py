@@ -256,6 +256,16 @@ CHANGES: dict[str, tuple[Asked, str, str]] = {
         "quantized:fp8",
         "plain",
     ),
+    "modelslim-target-only": (
+        Asked("modelslim", {"a.b.weight": "W8A8"}, "a.b", options={"part": "draft"}),
+        "quantized:modelslim-w8a8",
+        "plain",
+    ),
+    "modelslim-unknown-plain": (
+        Asked("modelslim", {"a.b.weight": "W3A3"}, "a.b"),
+        "error:NotImplementedError",
+        "plain",
+    ),
     "quark-block-fp8": (
         Asked(
             "quark",
@@ -330,6 +340,8 @@ def test_detection_changes(name: str) -> None:
         (awq(zero_point=False), "awq-without-marlin"),
         (ct(), "compressed-tensors"),
         ({"quant_method": "bitsandbytes"}, "bitsandbytes"),
+        ({"model_quant_type": "W8A8_DYNAMIC", "a.weight": "W8A8_DYNAMIC"}, "modelslim"),
+        ({"bits": 4, "group_size": 64}, ""),  # MLX
     ],
 )
 def test_methods(config: Mapping[str, Any], method: str) -> None:
@@ -607,6 +619,9 @@ def test_modelopt_and_fp8(asked: Asked, expected: str) -> None:
         (Asked("modelslim", {"a.b.weight": "FLOAT"}, "a.b"), "plain"),
         (Asked("modelslim", {"a.q_proj.weight": "FLOAT"}, "a.qkv_proj", packed=True), "error:ValueError"),
         (Asked("modelslim", {}, MOE, "moe"), "error:ValueError"),
+        (Asked("modelslim", {f"{MOE}.0.gate_proj.weight": "FLOAT"}, MOE, "moe"), "error:ValueError"),
+        (Asked("modelslim", {f"{MOE}.0.w1.weight": "W4A8_DYNAMIC"}, MOE, "moe"), "quantized:modelslim"),
+        (Asked("modelslim", {}, "a.b"), "plain"),
         (Asked("gguf", {}, "a"), "unknown"),
     ],
 )
@@ -704,6 +719,7 @@ def test_no_config_makes_a_matcher_raise(method: str, value: Any) -> None:
 def test_the_loader_adds_fused_names_for_quark() -> None:
     assert ENGINE.handed_over("fp8", PACKED, "0.5.23") == PACKED
     assert ENGINE.handed_over("quark", PACKED, before(SINCE["quark-loader-packed"])) == PACKED
+    assert "qkv_proj" in ENGINE.handed_over("modelslim", {}, "0.5.9")
     assert set(ENGINE.handed_over("quark", {}, "0.5.11")) == {"gate_up_proj", "fused_qkv_a_proj_with_mqa"}
 
 

@@ -34,7 +34,6 @@ ARTEFACTS = {
     ("glm-nvfp4-no-input-scale", "sglang", "target"): PRESET,
     ("i-deepseek-v4-nvfp4-mtp-mxfp4", "sglang", "target"): NO_GPU,
     ("j-glm4-awq-partial-qkv", "sglang", "target"): FLOAT16,
-
     ("l-deepseek-quark-excluded-fp8-renamed-scales", "sglang", "target"): IN_THREADS,
     ("l-qwen3-5-nvfp4-head-no-input-scale", "sglang", "target"): PRESET,
     ("llmc-nvfp4a16-glm4moe-handmtp", "vllm", "target"): UNUSED,
@@ -69,7 +68,7 @@ def verdict_of(world: World, table: Table) -> VerdictKind:
 
 def differing(run: Run, table: Table) -> list[tuple[str, str, str]]:
     """Runtime names that the engine decided otherwise: name, the engine's decision, ours."""
-    ours = {
+    ours: dict[tuple[str, str], str] = {
         (row.ask.runtime, row.ask.layer): answer.decision
         for row, answer in table.decided
         if row.ask and row.ask.layer in LISTED

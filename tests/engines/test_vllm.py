@@ -801,6 +801,8 @@ class TestMethod:
             ({"quant_method": "mxfp8"}, "0.24.0", "modelopt_mxfp8"),
             ({"quant_method": "bitsandbytes"}, "0.27.1", "bitsandbytes"),
             ({"quant_method": "bitsandbytes"}, "0.28.0", ""),
+            ({"bits": 4, "group_size": 64}, "0.33.0", ""),  # MLX
+            ({"model_quant_type": "W8A8"}, "0.33.0", ""),  # ModelSlim
             ({"quant_method": "gguf"}, NEWEST, ""),
             ({"quant_method": "humming"}, NEWEST, "humming"),
             ({}, NEWEST, "unquantized"),

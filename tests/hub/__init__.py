@@ -16,14 +16,15 @@ discussions, `refs/pr/N`, users and their tokens, error codes, rate limits, and 
         repo.pulls                                       # its pull requests and discussions, oldest first: Discussion
         repo.discussion(1).status = "closed"             # num, title, description, author, status, events, base
 
-        hub.calls                                        # every request: Call(method, path, query, headers, status, sent)
+        hub.calls                                        # requests: Call(method, path, query, headers, status, sent)
         hub.count("POST", "/commit/")                    # how many, by method and part of the path
         hub.sent                                         # bytes of all answers' bodies
         hub.forget()                                     # empties `calls`
 
-Users (token -> name): READER, WRITER, OTHER may write (write-role tokens), OWNER owns "org"; `hub.users[token] = User(...)`.
-A private or gated repository (`hub.create(..., private=True, gated=True)`) is open to OWNER and to names in `repo.allowed`.
-Anyone with a write-role token may open pull requests; only owners commit to branches; authors also to their own refs/pr/N.
+Tokens: READER may read; WRITER, OTHER and OWNER may write; OWNER owns "org". More: `hub.users[token] = User(...)`.
+A private or gated repository (`hub.create(..., private=True, gated=True)`) is open to its owner and to the names in
+`repo.allowed`. Anyone who may write may open pull requests; only owners commit to branches, authors also to their own
+refs/pr/N.
 
 Faults, for the next `times` requests that `pattern` (a regex, searched in "METHOD /path?query") matches:
 
@@ -35,10 +36,10 @@ Faults, for the next `times` requests that `pattern` (a regex, searched in "METH
     hub.fault("cdn", whole)                                   a range is answered by 200 and the whole file
     hub.fault("resolve", slow(0.5))                           the answer comes late
     hub.fault("resolve", body(b"..."))                        200 with other bytes
-    hub.fault("resolve", before(lambda: repo.commit(...)))    something happens first: a branch moves, another bot is faster
+    hub.fault("resolve", before(lambda: repo.commit(...)))    something happens first: a branch moves, say
 
-`hub.limit = Limit(requests=10, seconds=1.0)` limits all requests together. `hub.metadata = False` turns the endpoint for
-all headers off (404), `hub.redirects = False` serves large files without a redirect. All can be set at any time.
+`hub.limit = Limit(requests=10, seconds=1.0)` limits all requests together. `hub.metadata = False` turns the endpoint
+for all headers off (404), `hub.redirects = False` serves large files without a redirect. All can be set at any time.
 """
 
 from .faults import before, body, cut, dropped, lost, rate_limited, slow, status, whole

@@ -17,11 +17,12 @@ def main() -> None:
     asked = parser.parse_args()
     with Hub(asked.port) as hub:
         for folder in asked.folders:
-            inside = [folder] if (folder / "config.json").exists() else sorted(p.parent for p in folder.glob("*/config.json"))
-            for each in inside:
+            below = sorted(path.parent for path in folder.glob("*/config.json"))
+            for each in [folder] if (folder / "config.json").exists() else below:
                 print(hub.create(f"{asked.org}/{each.resolve().name}", each).id)
         print(f"\nexport HF_ENDPOINT={hub.url}")
-        print("\n".join(f"HF_TOKEN={token}  # {user.name}, may {user.role}" for token, user in hub.users.items()), flush=True)
+        for token, user in hub.users.items():
+            print(f"HF_TOKEN={token}  # {user.name}, may {user.role}", flush=True)
         seen = 0
         try:
             while True:

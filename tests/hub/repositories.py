@@ -8,7 +8,7 @@ import itertools
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 LFS_BYTES = 10 * 1024 * 1024
 LFS_SUFFIXES = (".safetensors", ".bin", ".gguf", ".pt")
 _SAMPLE = 1 << 20
-_START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+_START = datetime(2026, 1, 1, tzinfo=UTC)
 _ticks = itertools.count()
 
 Upload = Mapping[str, "bytes | Path | None"]
@@ -207,7 +207,9 @@ class Repository:
             raise Refused(404, "EntryNotFound", f"Discussion {num} not found")
         return found
 
-    def discuss(self, title: str, text: str, author: str, *, base: str | None = None, status: str = "open") -> Discussion:
+    def discuss(
+        self, title: str, text: str, author: str, *, base: str | None = None, status: str = "open"
+    ) -> Discussion:
         with self.lock:
             found = Discussion(len(self.pulls) + 1, title, author, status, base, now())
             found.comment(author, text)
@@ -230,9 +232,7 @@ class Repository:
         with self.lock:
             pull = self.discuss(title, description, author, base=base)
             start = parent or self.head(base)
-            self.commit(
-                changes, branch=pull.ref, summary=title, description=description, author=author, parent=start
-            )
+            self.commit(changes, branch=pull.ref, summary=title, description=description, author=author, parent=start)
             return pull
 
     def conflicts(self, pull: Discussion) -> list[str]:

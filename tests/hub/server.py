@@ -84,7 +84,7 @@ class Hub:
 
     def __enter__(self) -> Hub:
         for server in self._servers:
-            threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+            threading.Thread(target=server.serve_forever, args=(0.002,), daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -183,7 +183,7 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         self.route, self.query = parts.path, parse_qs(parts.query)
         wait = self.hub.over_limit()
-        fault = rate_limited(max(1, round(wait))) if wait is not None else None
+        fault = rate_limited(round(wait, 2) + 0.01) if wait is not None else None
         fault = fault or self.hub.faults.take(f"{self.command} {self.path}")
         if fault is None:
             self._respond()
@@ -334,7 +334,8 @@ def models(self: Handler) -> None:
     if start + size < len(found):
         query = "&".join(f"{k}={quote(v[0])}" for k, v in {**self.query, "cursor": [str(start + size)]}.items())
         headers["Link"] = f'<{self.hub.url}/api/models?{query}>; rel="next"'
-    self.json([_info(repo, "main", full=bool(self.one("full")), blobs=False) for repo in found[start : start + size]], headers)
+    page = found[start : start + size]
+    self.json([_info(repo, "main", full=bool(self.one("full")), blobs=False) for repo in page], headers)
 
 
 def info(self: Handler, repo: str, revision: str = "main") -> None:
@@ -548,9 +549,7 @@ def commit(self: Handler, repo: str, revision: str) -> None:
         title, text = str(header["summary"]), str(header.get("description") or "")
         url = ""
         if self.one("create_pr") == "1":
-            pull = found.open_pr(
-                title, changes, description=text, author=user.name, base=revision, parent=parent
-            )
+            pull = found.open_pr(title, changes, description=text, author=user.name, base=revision, parent=parent)
             oid, url = found.head(pull.ref), f"{self.hub.url}/{repo}/discussions/{pull.num}"
         else:
             if parent is not None and parent != found.branches[revision]:

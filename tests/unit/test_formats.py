@@ -39,6 +39,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
     "torchao": {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig"}}},
     "fbgemm_fp8": {"quant_method": "fbgemm_fp8", "activation_scale_ub": 1200.0},
     "hqq": {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}},
+    "modelslim": {"model_quant_type": "W8A8", "version": "1.0"},
     "mxfp4": {"quant_method": "mxfp4", "modules_to_not_convert": ["mtp"]},
     "w4afp8": {"quant_method": "w4afp8"},
     "w8a8_fp8": {"quant_method": "w8a8_fp8"},
@@ -54,6 +55,7 @@ POINTERS = {
     "quark": "/exclude",
     "bitsandbytes": "/llm_int8_skip_modules",
     "hqq": "/skip_modules",
+    "modelslim": "",  # its own keys
 }
 LISTLESS = ("mxfp4", "w4afp8", "w8a8_fp8", "experts", "mlx")
 
@@ -102,7 +104,7 @@ def test_where_the_list_is(name: str) -> None:
         assert not fmt(name).covers("mtp", "mtp")
     else:
         assert where is not None
-        assert (where.pointer, where.present, where.entries) == (POINTERS[name], False, ())
+        assert (where.pointer, where.present, where.entries) == (POINTERS[name], name == "modelslim", ())
 
 
 # What a spelling must cover, and what it must not: the neighbours of layer 4 and of the draft.
@@ -187,6 +189,18 @@ def test_the_experts_of_a_layer(name: str, engine: str, method: str) -> None:
     for entry in form.spellings(experts, "experts", ()):
         names = (experts, "model.layers.14.mlp.experts")
         assert decided(form, engine, method, entry, release, *names) == ["plain", "quantized"], entry
+
+
+def test_a_description_names_weights() -> None:
+    form = fmt("modelslim")
+    value = {**CONFIGS["modelslim"], "mtp.fc.weight": "W8A8", "lm_head.weight": "FLOAT"}
+    where = form.exclusions(value)
+    assert where is not None
+    assert (where.entries, where.places) == (("lm_head.weight",), (3,))
+    assert rewritten(value, where, (), form.spellings("mtp.fc", "leaf", ())) == {**value, "mtp.fc.weight": "FLOAT"}
+    assert form.spellings("mtp", "below", ()) == form.aliases("mtp.layers.0.mlp.experts", "experts") == ()
+    assert form.covers("mtp.fc.weight", "mtp.fc")
+    assert not form.covers("mtp.fc", "mtp.fc")
 
 
 def test_lists_without_a_star_or_a_pattern() -> None:

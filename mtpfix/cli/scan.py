@@ -1,0 +1,155 @@
+"""`mtpfix scan`: many repositories of the Hub."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mtpfix.cli import options, remote, summary
+from mtpfix.cli.terminal import echo, page, talk
+from mtpfix.errors import UnreadableError
+from mtpfix.output.base import Page
+from mtpfix.output.text import Cell, clean, paragraph, plural, table
+
+if TYPE_CHECKING:
+    from mtpfix.hub.scan import Row, State
+
+CLEAN, DIRTY, CANNOT = 0, 1, 3
+_STYLES = {"clean": ("green",), "unreadable": ("yellow",)}
+_MOST_ROWS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    targets: tuple[str, ...]
+    search: str | None
+    file: str | None
+    limit: int | None
+    jobs: int
+    state: str | None
+    engine: tuple[str, ...]
+    scope: Any
+    exit_zero: bool
+    remote: remote.Remote
+
+
+@click.command("scan", short_help=summary("scan"))
+@click.argument("targets", metavar="[ORG | ORG/NAME]...", nargs=-1)
+@click.option("--search", metavar="TEXT", help="Repositories that the Hub finds by this text.")
+@click.option("--file", metavar="FILE", type=click.Path(), help="A list of repositories, one a line; - is stdin.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), help="At most so many of an organisation or a search.")
+@click.option(
+    "-j", "--jobs", metavar="N", type=click.IntRange(1, 64), default=8, show_default=True, help="So many at once."
+)
+@click.option("--state", metavar="FILE", type=click.Path(), help="Keep what is done here, and go on where it ends.")
+@options.engine
+@options.scope
+@options.exit_zero
+@remote.options
+@click.pass_context
+def command(ctx: click.Context, /, **values: Any) -> None:
+    """Check many repositories of the Hub: of an organisation, of a search, of a list.
+
+    One JSON line for each goes to stdout as soon as it is known, a table of all to stderr at the end. A repository
+    that cannot be inspected is a line like the others. With --state a run that was killed goes on where it stopped:
+    what is done is not done or written to stdout again. Exit code 1 where errors were found, 3 where no repository
+    could be inspected.
+
+    \b
+    mtpfix scan org --state scan.jsonl > rows.jsonl
+    mtpfix scan --search NVFP4 --limit 100
+    """
+    ctx.exit(run(Options(**values)))
+
+
+def run(chosen: Options) -> int:
+    """List, look at each, tell; the exit code."""
+    from mtpfix.hub.scan import State
+
+    if not (chosen.targets or chosen.search or chosen.file):
+        raise click.UsageError("nothing to scan: name an organisation, --search TEXT or --file LIST")
+    if chosen.remote.access.revision is not None:
+        raise click.UsageError("--revision names one state of one repository; write org/name@REVISION in the list")
+    about = {"engines": list(chosen.engine), "scope": chosen.scope, "what": _what(chosen)}
+    with State(chosen.state, about) if chosen.state else nullcontext() as state:
+        rows = list(_rows(chosen, state))
+    everything = state.rows if state else rows
+    _summary(everything)
+    dirty = any(row["status"] not in ("clean", "unreadable") for row in everything)
+    if everything and all(row["status"] == "unreadable" for row in everything):
+        return CANNOT
+    return DIRTY if dirty and not chosen.exit_zero else CLEAN
+
+
+def _what(chosen: Options) -> dict[str, Any]:
+    return {"targets": list(chosen.targets), "search": chosen.search, "file": chosen.file, "limit": chosen.limit}
+
+
+def _rows(chosen: Options, state: State | None) -> Iterator[Row]:
+    """The rows that are new, each on stdout and in the state as soon as it is there."""
+    from mtpfix.analysis import wanted_releases
+    from mtpfix.hub.scan import Look, scan
+
+    wanted_releases(chosen.engine, "")  # a wrong engine is the user's fault, not every repository's
+    with chosen.remote.watched() as access:
+        done = state.done if state else frozenset[str]()
+        names = [name for name in _repositories(chosen) if name not in done]
+        for row in scan(names, Look(access, chosen.engine, chosen.scope), jobs=chosen.jobs):
+            if state:
+                state.add(row)
+            echo(json.dumps(row, ensure_ascii=True) + "\n")
+            yield row
+
+
+def _repositories(chosen: Options) -> list[str]:
+    """The names to look at, each once."""
+    from mtpfix.hub.scan import listed_in, listed_on_the_hub
+
+    token = chosen.remote.access.token
+    found: list[str] = []
+    for target in chosen.targets:
+        found += [target] if "/" in target else listed_on_the_hub(token, author=target, limit=chosen.limit)
+    if chosen.search:
+        found += listed_on_the_hub(token, search=chosen.search, limit=chosen.limit)
+    if chosen.file:
+        found += listed_in(_text(chosen.file))
+    return list(dict.fromkeys(found))
+
+
+def _text(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8-sig")
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}", subject=file) from error
+    except ValueError as error:
+        raise UnreadableError(f"no UTF-8: {error}", subject=file) from error
+
+
+def _summary(rows: list[Row]) -> None:
+    from mtpfix.hub.scan import tally
+
+    err = page(sys.stderr)
+    ordered = sorted(rows, key=lambda row: (str(row["status"]), str(row["repository"])))
+    shown = [row for row in ordered if row["status"] != "clean"][:_MOST_ROWS]
+    head = [Cell(title, ("dim",)) for title in ("repository", "status", "what")]
+    talk(*(table([head, *(_cells(row, err) for row in shown)], err) if shown else ()))
+    counts = ", ".join(f"{count} {status}" for status, count in tally(rows).items())
+    talk(
+        *paragraph(
+            f"{plural(len(rows), 'repository').replace('repositorys', 'repositories')}: {counts or 'none'}.", err
+        )
+    )
+
+
+def _cells(row: Row, err: Page) -> list[Cell]:
+    found = ", ".join(f"{rule} ×{count}" if count > 1 else rule for rule, count in row.get("findings", {}).items())
+    status = str(row["status"])
+    what = clean(str(row.get("error") or found), err)
+    return [Cell(clean(str(row["repository"]), err)), Cell(status, _STYLES.get(status, ("red",))), Cell(what)]

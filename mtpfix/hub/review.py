@@ -1,0 +1,70 @@
+"""A pull request of anybody, read from the Hub and set against the branch that it goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from mtpfix.analysis import repaired
+from mtpfix.checkpoint.access import Access
+from mtpfix.checkpoint.hub import read_hub
+from mtpfix.checkpoint.jsonfiles import NAMES
+from mtpfix.errors import UnreadableError
+from mtpfix.hub.remote import Listed, PullRequest, Remote, Tree
+from mtpfix.model import Checkpoint, Source
+from mtpfix.review import Review, review
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """A pull request, the commits that were set against each other, and what came of it."""
+
+    pull_request: Listed
+    base: str
+    head: str
+    review: Review
+
+
+def review_pull_request(source: Source, num: int, access: Access, *, engines: Sequence[str] = ()) -> Reviewed:
+    """What merging a pull request would change; `source.revision`: the branch, if not the default one.
+
+    Raises UnreadableError where there is no such pull request, or where what it would make is no checkpoint.
+    """
+    from huggingface_hub import get_token
+
+    repo = source.id
+    remote = Remote(repo, access.token or get_token())
+    found = remote.pull_request(num)
+    base, head = remote.tree(source.revision), remote.tree(found.ref)
+    names = _changed(found, base, head)
+    before = read_hub(Source("hub", repo, base.commit), replace(access, revision=None))
+    known = [name for name in names if name in NAMES]
+    old, new = remote.contents(base, known), remote.contents(head, known)
+    try:
+        after = _merged(before, found, names, new, access)
+    except UnreadableError as error:
+        raise UnreadableError(
+            f"{repo}: with pull request {num}: {error}", subject=repo, hint="it must not be merged"
+        ) from None
+    changed = {name: (old.get(name), new.get(name)) for name in names}
+    return Reviewed(found.listed, base.commit, head.commit, review(before, after, changed, engines=engines))
+
+
+def _changed(found: PullRequest, base: Tree, head: Tree) -> tuple[str, ...]:
+    """The files that merging changes: what the pull request touches, and what the branch does not hold already."""
+    differ = [name for name in sorted({*base.files, *head.files}) if base.files.get(name) != head.files.get(name)]
+    touched = set(found.files) or set(differ)
+    return tuple(name for name in differ if name in touched)
+
+
+def _merged(
+    before: Checkpoint, found: PullRequest, names: Sequence[str], new: dict[str, bytes], access: Access
+) -> Checkpoint:
+    """The checkpoint after merging; the weights are read again only where the pull request touches them."""
+    if all(name in new or not _is_read(name) for name in names):
+        return repaired(before, new)
+    return read_hub(Source("hub", before.source.id, found.ref), replace(access, revision=None))
+
+
+def _is_read(name: str) -> bool:
+    return name in NAMES or name.endswith((".safetensors", ".safetensors.index.json"))

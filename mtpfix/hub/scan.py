@@ -1,0 +1,231 @@
+"""Many repositories, a few at a time, each of them a row; what is done is kept in a file, so that a killed run goes on.
+
+The state file is JSON Lines: the first line says what is scanned and how, every other one is a finished row. A row is
+on the disk before it is given out; a last line that a kill cut off is dropped, and its repository is looked at again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from itertools import islice
+from types import TracebackType
+from typing import IO, Any
+
+import mtpfix
+from mtpfix.analysis import Scope, analyse
+from mtpfix.checkpoint.access import Access
+from mtpfix.checkpoint.hub import read_hub
+from mtpfix.checkpoint.source import parse
+from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
+from mtpfix.model import Report
+
+Row = dict[str, Any]
+UNREADABLE = "unreadable"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How every repository is looked at."""
+
+    access: Access
+    engines: tuple[str, ...] = ()
+    scope: Scope = "mtp"
+
+    def __call__(self, repository: str) -> Row:
+        """The row of one repository; whatever goes wrong with it is a row too."""
+        try:
+            source = parse(repository)
+            if source.kind != "hub":
+                raise UsageError(f"{repository}: no name of a repository", subject=repository)
+            checkpoint = read_hub(source, replace(self.access, revision=None))
+            return _row(repository, analyse(checkpoint, engines=self.engines, scope=self.scope))
+        except MtpfixError as error:
+            return _failed(repository, str(error), error.hint)
+        except Exception as error:  # of one repository among thousands: the others go on
+            return _failed(
+                repository, f"unexpected {type(error).__name__}", "this is a fault of mtpfix: please report it"
+            )
+
+
+def _row(repository: str, report: Report) -> Row:
+    newest = [row for row in report.engines if row.latest]
+    return {
+        "schema_version": _VERSION,
+        "repository": repository,
+        "revision": report.source.revision,
+        "status": report.status,
+        "family": report.family,
+        "format": report.format,
+        "findings": dict(Counter(finding.rule for finding in report.findings if finding.severity == "error")),
+        "warnings": dict(Counter(finding.rule for finding in report.findings if finding.severity == "warning")),
+        "engines": {
+            name: {row.part: row.verdict for row in newest if row.engine == name}
+            for name in dict.fromkeys(row.engine for row in newest)
+        },
+        "entries": {
+            "added": report.plan.certificate.entries_added,
+            "removed": report.plan.certificate.entries_removed,
+        },
+    }
+
+
+def _failed(repository: str, error: str, hint: str) -> Row:
+    return {
+        "schema_version": _VERSION,
+        "repository": repository,
+        "revision": None,
+        "status": UNREADABLE,
+        "error": error,
+        "hint": hint,
+    }
+
+
+def scan(repositories: Iterable[str], look: Callable[[str], Row], *, jobs: int) -> Iterator[Row]:
+    """A row for every repository, in the order in which they are done, at most `jobs` at once.
+
+    No more than that are taken from the list in advance. A caller that stops early waits for what has begun only.
+    """
+    names = iter(dict.fromkeys(repositories))
+    with ThreadPoolExecutor(jobs, thread_name_prefix="mtpfix-scan") as pool:
+        running: set[Future[Row]] = {pool.submit(look, name) for name in islice(names, jobs)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            running |= {pool.submit(look, name) for name in islice(names, len(done))}
+            yield from (future.result() for future in done)
+
+
+# --- what is scanned --------------------------------------------------------------------------------------------------
+
+
+def listed_on_the_hub(
+    token: str | None, *, author: str | None = None, search: str | None = None, limit: int | None = None
+) -> tuple[str, ...]:
+    """The model repositories of an author, or that a search finds. Raises UnreadableError."""
+    from huggingface_hub import HfApi
+
+    what = author or search or ""
+    endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
+    api = HfApi(endpoint=endpoint, token=token, library_name="mtpfix", library_version=mtpfix.__version__)
+    try:
+        return tuple(model.id for model in api.list_models(author=author, search=search, limit=limit))
+    except Exception as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        shown = said.replace(token, "***") if token else said
+        raise UnreadableError(
+            f"{what}: the Hub does not list its repositories: {shown}", subject=what, hint="try again later"
+        ) from None
+
+
+def listed_in(text: str) -> tuple[str, ...]:
+    """The repositories that a text names, one a line; `#` begins a remark."""
+    lines = (line.partition("#")[0].strip() for line in text.splitlines())
+    return tuple(dict.fromkeys(line for line in lines if line))
+
+
+# --- state ------------------------------------------------------------------------------------------------------------
+
+
+class State:
+    """A file of finished rows; a context manager that holds it open, and locked, for this run alone."""
+
+    def __init__(self, path: str, about: Mapping[str, Any]) -> None:
+        self._path = path
+        self._head = {"scan": {"version": _VERSION, **about}}
+        self.rows: list[Row] = []
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> State:
+        try:
+            self._file = open(self._path, "a+b")
+            _lock(self._file, self._path)
+            self._take_in(self._file)
+        except OSError as error:
+            self._close()
+            raise WriteError(f"cannot keep the state: {error.strerror}", subject=self._path) from error
+        except MtpfixError:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    @property
+    def done(self) -> frozenset[str]:
+        """The repositories that have a row."""
+        return frozenset(row["repository"] for row in self.rows)
+
+    def add(self, row: Row) -> None:
+        """Put a row on the disk."""
+        self._write(row)
+        self.rows.append(row)
+
+    def _take_in(self, file: IO[bytes]) -> None:
+        """The rows of an earlier run; what was cut off is dropped. UsageError for another scan's file."""
+        file.seek(0)
+        whole, _, cut = file.read().rpartition(b"\n")
+        if cut:
+            file.truncate(len(whole) + 1 if whole else 0)
+        documents = [_document(line, self._path) for line in whole.split(b"\n") if line]
+        if not documents:
+            file.truncate(0)
+            self._write(self._head)
+            return
+        if documents[0] != json.loads(json.dumps(self._head)):
+            raise UsageError(
+                "this is the state of another scan", subject=self._path, hint="name another file, or remove this one"
+            )
+        self.rows = documents[1:]
+
+    def _write(self, document: Mapping[str, Any]) -> None:
+        assert self._file is not None
+        try:
+            self._file.write(json.dumps(document, ensure_ascii=True).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise WriteError(f"cannot keep the state: {error.strerror}", subject=self._path) from error
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _lock(file: IO[bytes], path: str) -> None:
+    """Nobody else may add to the file meanwhile; where the system has no such locks, that is the user's care."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise ConflictError("another scan is at work on this file", subject=path, hint="wait for it") from None
+
+
+def _document(line: bytes, path: str) -> Row:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not ("scan" in found or isinstance(found.get("repository"), str)):
+        raise UsageError("this is no state of a scan", subject=path, hint="name another file")
+    return found
+
+
+# --- summary ----------------------------------------------------------------------------------------------------------
+
+
+def tally(rows: Sequence[Row]) -> dict[str, int]:
+    """How many repositories have which status, the best first."""
+    counts = Counter(str(row["status"]) for row in rows)
+    order = ("clean", "fixable", "partly-fixable", "not-fixable", UNREADABLE)
+    return {status: counts[status] for status in order if counts[status]}

@@ -1,0 +1,111 @@
+"""Repairs of recorded checkpoints: what becomes clean, and what the matrix says then (seen in the real engines)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from records import ASKS, load_record, write_checkpoint
+
+import mtpfix
+
+Matrix = dict[tuple[str, str], str]
+LOADS: Matrix = {(engine, part): "loads" for engine in ("vllm", "sglang") for part in ("target", "draft")}
+# The draft of Qwen3-Next goes in SGLang by names that are the target's: what an entry too broad did for it, it loses.
+LOST = LOADS | {("sglang", "draft"): "degrades"}
+CASES: dict[str, tuple[set[str], Matrix]] = {
+    "d-next-fp8-layers-star": ({"MTP004"}, LOST),
+    "d-next-fp8b-layer-0": ({"MTP002", "MTP004"}, LOST),
+}
+
+
+ENGINES = ("vllm", "sglang")
+
+
+def matrix(report: mtpfix.Report) -> Matrix:
+    """The verdicts of the newest releases."""
+    return {(row.engine, row.part): row.verdict for row in report.engines if row.latest and row.engine in ENGINES}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_repair_is_clean_and_loads(name: str, tmp_path: Path) -> None:
+    rules, after = CASES[name]
+    folder = write_checkpoint(load_record(ASKS / f"{name}.json"), tmp_path / "checkpoint")
+    report = mtpfix.check(folder)
+    assert report.status == "fixable"
+    assert {finding.rule for finding in report.findings if finding.severity == "error"} == rules
+    mtpfix.apply(mtpfix.plan(report))
+    repaired = mtpfix.check(folder)
+    assert (repaired.status, repaired.plan.edits, matrix(repaired)) == ("clean", (), after)
+
+
+DROPPED = {
+    "s-q35-nvfp4-k-proj-dropped": "mtp.layers.0.self_attn.k_proj",
+    "s-q35-nvfp4-fc-dropped": "mtp.fc",
+    "s-glm-nvfp4-eh-proj-dropped": "model.layers.2.eh_proj",
+    "s-ds-fp8b-expert-dropped": "model.layers.2.mlp.experts.0.gate_proj",
+    "s-next-ct-w4a16-k-proj-dropped": "mtp.layers.0.self_attn.k_proj",
+    "s-glm-plain-o-proj-dropped": "model.layers.4.self_attn.o_proj",
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_a_draft_that_lacks_a_module_is_named(name: str, tmp_path: Path) -> None:
+    report = mtpfix.check(write_checkpoint(load_record(ASKS / f"{name}.json"), tmp_path / "checkpoint"))
+    found = {finding.rule: finding.modules for finding in report.findings if finding.severity == "error"}
+    assert (report.status, found.get("MTP006")) == ("not-fixable", (DROPPED[name],))
+
+
+@pytest.mark.parametrize("name", ["v32-nvfp4-count-zero", "s-glm-nvfp4-count-zero", "s-q35-mixed-count-zero"])
+def test_a_count_of_none_contradicts_a_stored_draft(name: str, tmp_path: Path) -> None:
+    report = mtpfix.check(write_checkpoint(load_record(ASKS / f"{name}.json"), tmp_path / "checkpoint"))
+    assert (report.status, report.plan.edits) == ("not-fixable", ())
+    assert "MTP013" in {finding.rule for finding in report.findings if finding.severity == "error"}
+
+
+def changed(name: str, folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A recorded checkpoint with its config.json changed."""
+    write_checkpoint(load_record(ASKS / f"{name}.json"), folder)
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config, indent=2), "utf-8")
+    return folder
+
+
+def test_an_entry_for_one_projection_of_a_quantized_expert_goes(tmp_path: Path) -> None:
+    entry = "mtp.layers.0.mlp.experts.0.up_proj"
+    folder = changed(
+        "s-next-ct-w4a16-mtp-quantized", tmp_path / "c", lambda config: config["quantization_config"]["ignore"].append(entry)
+    )  # fmt: skip
+    report = mtpfix.check(folder)
+    assert report.status == "fixable"
+    assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"MTP010"}
+    assert [edit.op for edit in report.plan.edits] == ["remove"]
+    mtpfix.apply(mtpfix.plan(report))
+    assert mtpfix.check(folder).status == "clean"
+
+
+def test_a_fault_that_no_list_mends_gets_no_entry(tmp_path: Path) -> None:
+    folder = changed(
+        "ds-nvfp4-draft-nvfp4", tmp_path / "c", lambda config: config.update(num_nextn_predict_layers=2)
+    )  # fmt: skip
+    report = mtpfix.check(folder)
+    assert (report.status, report.plan.edits) == ("not-fixable", ())
+
+
+def test_the_draft_s_subtree_replaces_an_entry_that_took_the_whole_model(tmp_path: Path) -> None:
+    """SGLang before 0.5.21 asks the shards of a fused module one by one: only the parent says all of them."""
+
+    def widen(config: dict[str, Any]) -> None:
+        entries = config["quantization_config"]["modules_to_not_convert"]
+        entries += ["model", "model.decoder.mlp.shared_experts.down_proj"]
+
+    folder = changed("load-d-dsv3-fp8-mtp-bf16-full", tmp_path / "c", widen)
+    report = mtpfix.check(folder)
+    assert report.status == "fixable"
+    mtpfix.apply(mtpfix.plan(report))
+    repaired = mtpfix.check(folder)
+    assert (repaired.status, repaired.plan.edits, matrix(repaired)) == ("clean", (), LOADS)

@@ -1,0 +1,96 @@
+"""`mtpfix apply org/name --create-pr` as a user or a bot types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tiny
+from click.testing import CliRunner, Result
+
+from hub import WRITER, Hub, Repository
+from mtpfix.cli import main
+from mtpfix.hub.describe import marks
+
+REPO = "org/name"
+ENGINE = ("--engine", "vllm==0.24.0")
+
+
+@pytest.fixture
+def repo(hub: Hub, tmp_path: Path) -> Repository:
+    return hub.create(REPO, tiny.qwen3_next(tmp_path / "checkpoint", "mtp.layers.0*"))
+
+
+def run(*args: str, token: str | None = WRITER) -> Result:
+    more = ("--token", token) if token else ()
+    return CliRunner().invoke(main, ("apply", REPO, "--create-pr", *ENGINE, *more, *args))
+
+
+def test_opened_then_already_open(repo: Repository) -> None:
+    first = run("-y")
+    assert (first.exit_code, first.stderr.split()[0]) == (0, "Opened")
+    assert first.stdout.startswith("--- a/config.json")
+    again = run("--format", "json")
+    document = json.loads(again.stdout)
+    assert (again.exit_code, document["outcome"], document["status"]) == (0, "already-open", "clean")
+    assert document["pull_request"]["num"] == 1
+    assert document["revision"] == repo.head()
+    assert len(repo.pulls) == 1
+
+
+def test_the_title_can_be_given(repo: Repository) -> None:
+    assert run("--commit-message", "Mend the lists").exit_code == 0
+    assert repo.pulls[0].title == "Mend the lists"
+
+
+def test_json_says_what_became_of_it(repo: Repository) -> None:
+    assert json.loads(run("--format", "json").stdout)["outcome"] == "opened"
+    repo.pulls[0].status = "closed"
+    refused = run("--format", "json")
+    assert (refused.exit_code, json.loads(refused.stdout)["outcome"]) == (1, "refused")
+    assert json.loads(run("--format", "json", "--force").stdout)["outcome"] == "opened"
+    repo.merge(repo.pulls[1], "owner")
+    fixed = run("--format", "json")
+    assert (fixed.exit_code, json.loads(fixed.stdout)["outcome"]) == (0, "already-fixed")
+    assert json.loads(fixed.stdout)["pull_request"] is None
+
+
+def test_a_dry_run_shows_everything_and_sends_nothing(repo: Repository, hub: Hub) -> None:
+    result = run("--dry-run", token=None)
+    assert result.exit_code == 1
+    assert "+++ b/config.json" in result.stdout
+    assert "### What the engines do before and after" in result.stdout
+    assert len(marks(result.stdout)) == 1
+    document = json.loads(run("--dry-run", "--format", "json", token=None).stdout)
+    assert (document["outcome"], document["repository"]) == ("would-open", REPO)
+    assert marks(document["description"]) == (document["fingerprint"],)
+    assert not hub.count("POST", "commit")
+    assert not repo.pulls
+
+
+def test_no_token_is_said_before_anything_else(repo: Repository, hub: Hub) -> None:
+    result = run(token=None)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "token" in result.stderr
+    assert not hub.calls
+
+
+@pytest.mark.parametrize("where", ["", "@refs/pr/1", "@" + "a" * 40])
+def test_a_pull_request_needs_a_repository_and_a_branch(repo: Repository, hub: Hub, tmp_path: Path, where: str) -> None:
+    source = REPO + where if where else str(tmp_path / "checkpoint")
+    result = CliRunner().invoke(main, ("apply", source, "--create-pr", "--token", WRITER))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert not hub.calls
+
+
+@pytest.mark.parametrize("option", [("--force",), ("--commit-message", "x"), ("--format", "json")])
+def test_options_of_a_pull_request_need_one(tmp_path: Path, option: tuple[str, ...]) -> None:
+    assert CliRunner().invoke(main, ("apply", str(tmp_path), *option)).exit_code == 2
+
+
+def test_the_token_is_never_shown(repo: Repository, hub: Hub) -> None:
+    for args in ((), ("--format", "json"), ("--dry-run",), ("--stats",)):
+        result = run(*args)
+        assert WRITER not in result.output
+    assert all(WRITER not in str(pull.events) for pull in repo.pulls)

@@ -1,0 +1,93 @@
+"""mtpfix as a process against a Hub: what is printed where, exit codes, progress, and that no token gets out."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tiny
+
+from hub import OWNER, Hub, slow, status
+
+MTPFIX = (sys.executable, "-m", "mtpfix")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def single(tmp_path: Path) -> Path:
+    return tiny.qwen3_next(tmp_path / "single", "mtp.layers.0*")
+
+
+def run(*args: str, token: str | None = None) -> subprocess.CompletedProcess[str]:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("MTPFIX")}
+    env |= {"HF_TOKEN": token} if token else {}
+    return subprocess.run([*MTPFIX, *args], capture_output=True, encoding="utf-8", env=env, timeout=60, check=False)
+
+
+def test_check_with_stats(hub: Hub, single: Path) -> None:
+    repo = hub.create("org/m", single, private=True)
+    found = run("check", "org/m", "--format", "json", "--stats", token=OWNER)
+    assert found.returncode == 1
+    value = json.loads(found.stdout)
+    assert value["source"] == {"kind": "hub", "id": "org/m", "revision": repo.head()}
+    assert found.stderr == f"{hub.count()} requests, {hub.sent} bytes received\n"
+    assert hub.count() == 5
+    hub.forget()
+    again = run("check", "hf://org/m", "--stats", "--token", OWNER)
+    assert "\n1 request, " in f"\n{again.stderr}"
+    assert hub.count("GET", "") == 1
+    assert OWNER not in f"{found.stdout}{found.stderr}{again.stdout}{again.stderr}"
+
+
+def test_every_command_takes_it(hub: Hub, single: Path, tmp_path: Path) -> None:
+    hub.create("org/m", single)
+    bundle = str(tmp_path / "bundle.tar.gz")
+    assert run("snapshot", f"{hub.url}/org/m", "-o", bundle).returncode == 0
+    for source in ("org/m", bundle, str(single)):
+        listed, explained = run("list", source), run("explain", source, "mtp.fc", "--format", "json")
+        assert (listed.returncode, explained.returncode) == (0, 0)
+        assert "mtp.fc" in listed.stdout
+        shown = run("apply", source, "--dry-run")
+        assert shown.returncode == 1
+        assert '+      "mtp.fc' in shown.stdout
+    refused = run("apply", "org/m", "--yes")
+    assert (refused.returncode, "only a directory" in refused.stderr) == (2, True)
+
+
+def test_errors(hub: Hub, single: Path) -> None:
+    hub.create("org/m", single)
+    gone = run("check", "org/gone", token=OWNER)
+    assert (gone.returncode, gone.stdout) == (3, "")
+    assert re.match(r"Error: org/gone: .*\nHint: .*", gone.stderr)
+    assert run("check", "org/m", "--revision", "none").returncode == 3
+    assert run("check", str(single), "--revision", "v1").returncode == 2
+    wrong = run("check", "org/m", "--token", "hf_bad\nX-Evil: 1")
+    assert (wrong.returncode, "hf_bad" in wrong.stderr) == (2, False)
+    hub.fault("revision", status(403, {"X-Error-Message": f"no \x1b[31m{OWNER}"}))
+    denied = run("check", "org/m", token=OWNER)
+    assert (denied.returncode, OWNER in denied.stderr, "\x1b" in denied.stderr) == (3, False, False)
+
+
+def test_progress_after_a_second(hub: Hub, single: Path) -> None:
+    hub.create("org/m", single)
+    hub.fault("config.json", slow(1.5))
+    assert "Reading from the Hub: " in run("check", "org/m").stderr
+
+
+def test_the_server_by_hand(single: Path) -> None:
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tests.hub", str(single.parent)], stdout=subprocess.PIPE, encoding="utf-8", cwd=ROOT
+    )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == "org/single\n"
+        assert server.stdout.readline() == "\n"
+        assert server.stdout.readline().startswith("export HF_ENDPOINT=http://127.0.0.1:")
+    finally:
+        server.kill()
+        server.communicate()

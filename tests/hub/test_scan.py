@@ -1,0 +1,184 @@
+"""`mtpfix scan` over the loopback Hub: every repository a row, nothing twice, killed at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+from click.testing import CliRunner, Result
+
+from hub import Hub, slow, status
+from mtpfix.cli import main
+from mtpfix.errors import ConflictError, UsageError
+from mtpfix.hub.scan import State, listed_in, scan
+
+ENGINE = ("--engine", "vllm==0.33.0")
+
+
+@pytest.fixture
+def org(hub: Hub, tmp_path: Path) -> Hub:
+    """Two checkpoints, one of them wrong in old releases, and one repository that is no checkpoint."""
+    hub.create("org/wrong", tiny.qwen3_next(tmp_path / "wrong", "mtp.layers.0*"))
+    hub.create("org/right", tiny.qwen3_next(tmp_path / "right", "mtp*"))
+    hub.create("org/text", {"README.md": b"# nothing"})
+    hub.create("other/right", tiny.qwen3_next(tmp_path / "other", "mtp*"))
+    return hub
+
+
+def run(*args: str, engine: str = "vllm==0.24.0") -> Result:
+    return CliRunner().invoke(main, ("scan", "--engine", engine, *args))
+
+
+def rows(result: Result) -> dict[str, Any]:
+    return {row["repository"]: row for row in map(json.loads, result.stdout.splitlines())}
+
+
+@pytest.mark.usefixtures("org")
+def test_an_organisation() -> None:
+    result = run("org")
+    found = rows(result)
+    assert {name: row["status"] for name, row in found.items()} == {
+        "org/wrong": "fixable",
+        "org/right": "clean",
+        "org/text": "unreadable",
+    }
+    assert found["org/wrong"]["findings"] == {"MTP001": 1}
+    assert found["org/wrong"]["engines"]["vllm"] == {"target": "loads", "draft": "fails"}
+    assert result.exit_code == 1
+    assert "3 repositories: 1 clean, 1 fixable, 1 unreadable." in result.stderr
+
+
+@pytest.mark.usefixtures("org")
+def test_a_search_and_a_list(tmp_path: Path) -> None:
+    assert set(rows(run("--search", "right"))) == {"org/right", "other/right"}
+    listed = tmp_path / "list.txt"
+    listed.write_text("other/right  # fine\n\norg/gone\nother/right\nnot a name\n")
+    found = rows(run("--file", str(listed)))
+    assert {name: row["status"] for name, row in found.items()} == {
+        "other/right": "clean",
+        "org/gone": "unreadable",
+        "not a name": "unreadable",
+    }
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        ((), 2),
+        (("org", "--revision", "x"), 2),
+        (("org", "-e"), 0),
+        (("org/text",), 3),
+        (("org/right",), 0),
+        (("no",), 0),
+    ],
+)
+@pytest.mark.usefixtures("org")
+def test_exit_codes(args: tuple[str, ...], code: int) -> None:
+    assert run(*args).exit_code == code
+
+
+@pytest.mark.usefixtures("org")
+def test_a_wrong_engine_is_said_once() -> None:
+    result = run("org", engine="vlm")
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_a_hub_that_does_not_list_is_an_error(org: Hub) -> None:
+    org.fault("GET /api/models\\?", status(404), float("inf"))
+    assert run("org").exit_code == 3
+
+
+def test_a_second_run_does_nothing_twice(org: Hub, tmp_path: Path) -> None:
+    state = str(tmp_path / "state.jsonl")
+    first = run("org", "--state", state)
+    org.forget()
+    second = run("org", "--state", state)
+    assert len(rows(first)) == 3
+    assert (second.stdout, second.exit_code) == ("", 1)
+    assert "3 repositories" in second.stderr
+    assert org.count() == 1
+
+
+def test_the_state_of_another_scan_is_refused(org: Hub, tmp_path: Path) -> None:
+    state = str(tmp_path / "state.jsonl")
+    run("org/right", "--state", state)
+    assert run("org/wrong", "--state", state).exit_code == 2
+    Path(state).write_text("something else\n")
+    assert run("org/right", "--state", state).exit_code == 2
+    assert Path(state).read_text() == "something else\n"
+
+
+def test_a_line_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
+    path = tmp_path / "state.jsonl"
+    with State(str(path), {}) as state:
+        state.add({"repository": "a/b", "status": "clean"})
+        state.add({"repository": "c/d", "status": "clean"})
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with State(str(path), {}) as state:
+            assert state.done in (frozenset(), {"a/b"})
+            state.add({"repository": "e/f", "status": "clean"})
+        with State(str(path), {}) as state:
+            assert "e/f" in state.done
+    with State(str(path), {}), pytest.raises(ConflictError), State(str(path), {}):
+        pass
+    with pytest.raises(UsageError), State(str(path), {"other": 1}):
+        pass
+
+
+def test_no_more_at_once_than_asked_for() -> None:
+    now, most, lock = 0, 0, threading.Lock()
+    taken: list[int] = []
+
+    def names() -> Any:
+        for number in range(40):
+            taken.append(number)
+            yield f"org/{number}"
+
+    def look(name: str) -> dict[str, Any]:
+        nonlocal now, most
+        with lock:
+            now, most = now + 1, max(most, now + 1)
+        time.sleep(0.002)
+        with lock:
+            now -= 1
+        return {"repository": name}
+
+    found = [row["repository"] for row in scan(names(), look, jobs=3)]
+    assert (len(found), len(set(found))) == (40, 40)
+    assert most <= 3
+
+
+def test_lists_have_remarks() -> None:
+    assert listed_in("# all\na/b # one\n\n  c/d\na/b\n") == ("a/b", "c/d")
+
+
+def test_killed_in_the_middle_it_goes_on(hub: Hub, tmp_path: Path) -> None:
+    for number in range(30):
+        hub.create(f"org/{number}", {"README.md": b"x"})
+    hub.fault("GET /api/models/org/", slow(0.05), float("inf"))
+    state, out = tmp_path / "state.jsonl", tmp_path / "out.jsonl"
+    command = [sys.executable, "-m", "mtpfix", "scan", "org", "--state", str(state), "-j", "2", *ENGINE]
+    with out.open("ab") as stdout:
+        process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.DEVNULL, env=dict(os.environ))
+        while process.poll() is None and (not state.exists() or state.read_bytes().count(b"\n") < 6):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kept = state.read_bytes().count(b"\n") - 1
+        assert 0 < kept < 30
+        hub.forget()
+        subprocess.run(command, stdout=stdout, stderr=subprocess.DEVNULL, env=dict(os.environ), check=False)
+    names = [json.loads(line)["repository"] for line in state.read_bytes().splitlines()[1:]]
+    assert (len(names), len(set(names))) == (30, 30)
+    assert hub.count("GET", "/api/models/org/") <= 30 - kept
