@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mtpfix import releases
-from mtpfix.analysis import analyse
+from mtpfix.analysis import Scope, analyse
 from mtpfix.checkpoint.index import INDEX
 from mtpfix.checkpoint.index import SUFFIX as WEIGHTS
 from mtpfix.checkpoint.jsonfiles import NAMES, parse_json
@@ -93,12 +93,13 @@ def review(
     changed: Mapping[str, tuple[bytes | None, bytes | None]],
     *,
     engines: Sequence[str] = (),
+    scope: Scope = "mtp",
 ) -> Review:
     """Set two versions of a checkpoint against each other.
 
     changed  every file that differs, with its bytes before and after where it is one of those that are read
     """
-    old, new = analyse(before, engines=engines, scope="all"), analyse(after, engines=engines, scope="all")
+    old, new = (analyse(one, engines=engines, scope=scope) for one in (before, after))
     errors_before = {_key(one): one for one in old.findings if one.severity == "error"}
     errors_after = {_key(one): one for one in new.findings if one.severity == "error"}
     decisions = tuple(_decision_changes(before, after))

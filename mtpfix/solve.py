@@ -381,7 +381,7 @@ class Solver:
     def _outgrown(
         self, removed: tuple[int, ...], added: tuple[Added, ...], wider: tuple[Added, ...]
     ) -> tuple[Added, ...]:
-        """The entries without those that a wider one has made idle: single shards of what it covers do harm by themselves."""
+        """The entries without those that a wider one has made idle; listed alone, single shards of it do harm."""
         state = self._try(removed, self._entries(added))
         inside = tuple(
             item for item in added if any(item.node.startswith(f"{node.node}.") for node in wider if node is not item)

@@ -25,6 +25,11 @@ class Traffic:
         self.waiting = 0.0
         self._lock = Lock()
 
+    @property
+    def busy(self) -> bool:
+        """Whether the Hub is being read."""
+        return self.requests > 0 and (self.files < self.wanted or not self.wanted or self.waiting > 0)
+
     def add(self, *, requests: int = 0, received: int = 0, files: int = 0, wanted: int = 0) -> None:
         """Count."""
         with self._lock:

@@ -29,7 +29,8 @@ MAX_LIMITED = 20  # repetitions after a rate limit, which the Hub itself paces
 MAX_WAIT = 330.0  # the Hub's windows are 300 seconds long
 _AGAIN_STATUS = frozenset({408, 425, 500, 502, 503, 504})
 _RATE_LIMIT = re.compile(r'"\w+"\s*;\s*r\s*=\s*(\d+)\s*;\s*t\s*=\s*(\d+(?:\.\d+)?)')
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
+_SIZE = re.compile(r"[0-9]{1,18}")
 _UNCLEAR = "try again; if it stays, the repository or the Hub is at fault"
 _LOGIN = "run `hf auth login`, or set HF_TOKEN"
 
@@ -137,28 +138,29 @@ class Session:
             return Answer(data, headers, len(data))
         if headers.get("content-encoding", "identity") != "identity":
             raise _Again(self._fault(f"{path}: a range came compressed"))
-        start, size = self._placed(response.status_code, headers, span, path)
+        start, end, size = self._placed(response.status_code, headers, span, path)
         front = bytearray()
-        end = span[1] if size is None else min(span[1], size)
         for piece in self._until(response.iter_raw()):
             front += piece
             if len(front) >= end - start:
                 break
-        if len(front) < end - start:
+        if size is None and response.status_code == 200:  # the whole of a short file, of a length not told before
+            size = start + len(front) if len(front) < end - start else None
+        elif len(front) < end - start:
             raise _Again(self._fault(f"{path}: the answer ended after {len(front)} of {end - start} bytes"))
         return Answer(bytes(front[span[0] - start : end - start]), headers, size)
 
     def _placed(
         self, status: int, headers: Mapping[str, str], span: tuple[int, int], path: str
-    ) -> tuple[int, int | None]:
-        """At which byte of the file the answer begins, and the file's size."""
+    ) -> tuple[int, int, int | None]:
+        """From which byte of the file to which the answer is of use, and the file's size."""
         if status != 206:  # the whole file: it is cut off after what is needed
-            length = headers.get("content-length", "")
-            return 0, int(length) if length.isdecimal() else None
+            size = int(headers["content-length"]) if _SIZE.fullmatch(headers.get("content-length", "")) else None
+            return 0, span[1] if size is None else min(span[1], size), size
         place = _CONTENT_RANGE.fullmatch(headers.get("content-range", ""))
         if place is None or int(place[1]) != span[0]:
             raise _Again(self._fault(f"{path}: the answer is another range than was asked for"))
-        return span[0], None if place[3] == "*" else int(place[3])
+        return span[0], min(span[1], int(place[2]) + 1), None if place[3] == "*" else int(place[3])
 
     def _limited(self, pieces: Iterator[bytes], limit: int, path: str) -> Iterator[bytes]:
         count = 0

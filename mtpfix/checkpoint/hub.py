@@ -180,9 +180,12 @@ class Repository:
     # Headers.
 
     def _cached(self, name: str) -> tuple[bytes, int] | None:
-        file = self._files[name]
-        found = None if file.size is None else self._cache.get(self._key(file), MAX_HEADER_BYTES)
-        return None if found is None or file.size is None else (found, file.size)
+        """A header read before, with the size of its file."""
+        found = self._cache.get(self._key(self._files[name]), LENGTH_BYTES + MAX_HEADER_BYTES)
+        return None if found is None else (found[LENGTH_BYTES:], int.from_bytes(found[:LENGTH_BYTES], "little"))
+
+    def _keep_header(self, name: str, header: bytes, size: int) -> None:
+        self._fresh[self._key(self._files[name])] = size.to_bytes(LENGTH_BYTES, "little") + header
 
     def _header(self, name: str, length: int) -> tuple[bytes, int]:
         """One shard's header: the front of the file, and what is missing of it where the front was too short."""
@@ -200,7 +203,7 @@ class Repository:
         if len(data) < end:
             raise broken(name, f"byte {len(data)}: the file ends inside its header")
         header = data[LENGTH_BYTES:end]
-        self._fresh[self._key(file)] = header
+        self._keep_header(name, header, size)
         return header, size
 
     def _front(self, file: Listed, start: int, end: int) -> Any:
@@ -238,7 +241,9 @@ class Repository:
             return {}
         headers = _headers_of(answer.data)
         found = {name: self._fitted(self._files[name], headers.get(name)) for name in names}
-        self._fresh |= {self._key(self._files[name]): pair[0] for name, pair in found.items() if pair}
+        for name, pair in found.items():
+            if pair:
+                self._keep_header(name, *pair)
         return found
 
     def _fitted(self, file: Listed, header: Any) -> tuple[bytes, int] | None:
@@ -246,15 +251,17 @@ class Repository:
 
         Its length follows from where its data ends. The library fills it up with spaces to a multiple of eight.
         """
-        if file.size is None or not isinstance(header, dict):
+        if not isinstance(header, dict):
             return None
         try:
             ends = [cell["data_offsets"][1] for name, cell in header.items() if name != "__metadata__"]
             raw = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-            length = file.size - LENGTH_BYTES - max(ends, default=0)
+            data = int(max(ends, default=0))
         except (LookupError, TypeError, ValueError):
             return None
-        return (raw.ljust(length), file.size) if 0 <= length - len(raw) < _ALIGNED else None
+        size = LENGTH_BYTES + len(raw) + -len(raw) % _ALIGNED + data if file.size is None else file.size
+        length = size - LENGTH_BYTES - data
+        return (raw.ljust(length), size) if 0 <= length - len(raw) < _ALIGNED else None
 
 
 def _headers_of(raw: bytes) -> dict[str, Any]:

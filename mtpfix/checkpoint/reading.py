@@ -15,6 +15,12 @@ from mtpfix.model import Checkpoint, Index, JsonFile, Problem, Source
 
 _OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".npz")
 
+_WHERE = {
+    "local": "give the folder that holds config.json and the weights",
+    "hub": "give a repository that holds config.json and the weights in its top folder",
+    "bundle": "make the bundle of the folder that holds config.json and the weights",
+}
+
 HeaderRow = tuple[str, bytes, int]
 
 
@@ -122,7 +128,7 @@ def _require_config(source: Source, names: Sequence[str]) -> None:
     raise UnreadableError(
         f"{source.id}: no config.json{beside}",
         subject=source.id,
-        hint="give the folder that holds config.json and the weights",
+        hint=_WHERE[source.kind],
     )
 
 
@@ -135,5 +141,5 @@ def _no_weights(source: Source, names: Sequence[str], index: Index | None) -> Un
         why = f"; its weights are in another format, e.g. {others[0]}"
         hint = "convert the weights to safetensors"
     else:
-        why, hint = "", "give the folder that holds config.json and the weights"
+        why, hint = "", _WHERE[source.kind]
     return UnreadableError(f"{source.id}: no *.safetensors{why}", subject=source.id, hint=hint)

@@ -31,7 +31,7 @@ _OPTIONS = (
     click.option("--force", is_flag=True, help="Open it although the same pull request was closed."),
     click.option(
         "--format",
-        "form",
+        "format",
         type=click.Choice(["human", "json"]),
         default="human",
         show_default=True,
@@ -60,8 +60,8 @@ def options(command: F) -> F:
     """The options about pull requests; the command gets them as one value, `pull`."""
 
     @wraps(command)
-    def merged(*args: Any, create_pr: bool, commit_message: str | None, force: bool, form: str, **values: Any) -> Any:
-        return command(*args, pull=Request(create_pr, commit_message, force, form == "json"), **values)
+    def merged(*args: Any, create_pr: bool, commit_message: str | None, force: bool, format: str, **values: Any) -> Any:
+        return command(*args, pull=Request(create_pr, commit_message, force, format == "json"), **values)
 
     wrapped: Callable[..., Any] = merged
     for option in reversed(_OPTIONS):

@@ -70,15 +70,14 @@ def options(command: F) -> F:
 def _tell(traffic: Traffic, done: threading.Event) -> None:
     terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     told = False
-    if done.wait(_FIRST):
-        return
-    while True:
-        if traffic.requests:
+    pause = _FIRST
+    while not done.wait(pause):
+        pause = _ON_TERMINAL
+        if traffic.busy:
             told = True
             text = _progress(traffic)
             click.echo(f"{_CLEAR}{text}" if terminal else text, err=True, nl=not terminal, color=terminal)
-        if done.wait(_ON_TERMINAL if terminal else _ELSEWHERE):
-            break
+            pause = _ON_TERMINAL if terminal else _ELSEWHERE
     if told and terminal:
         click.echo(_CLEAR, err=True, nl=False, color=True)
 

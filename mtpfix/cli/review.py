@@ -20,6 +20,7 @@ class Options:
     source: str
     number: int
     engine: tuple[str, ...]
+    scope: Any
     format: str
     output: str | None
     remote: remote.Remote
@@ -29,6 +30,7 @@ class Options:
 @options.source
 @click.argument("number", metavar="NUMBER", type=click.IntRange(1))
 @options.engine
+@options.scope
 @click.option(
     "--format", type=click.Choice(_FORMATS), default="human", show_default=True, help="How to write the answer."
 )
@@ -58,6 +60,6 @@ def run(chosen: Options) -> int:
     if source.kind != "hub":
         raise UsageError("only a repository on the Hub has pull requests", subject=source.id, hint="write org/name")
     with chosen.remote.watched() as access:
-        found = review_pull_request(source, chosen.number, access, engines=chosen.engine)
+        found = review_pull_request(source, chosen.number, access, engines=chosen.engine, scope=chosen.scope)
     write(WRITERS[chosen.format](found, page_for(chosen.output)), chosen.output)
     return BAD if found.review.effect == "harms" or found.review.after.status != "clean" else GOOD

@@ -16,7 +16,7 @@ from mtpfix.cli import options, remote, summary
 from mtpfix.cli.terminal import echo, page, talk
 from mtpfix.errors import UnreadableError
 from mtpfix.output.base import Page
-from mtpfix.output.text import Cell, clean, paragraph, plural, table
+from mtpfix.output.text import Cell, clean, paragraph, table
 
 if TYPE_CHECKING:
     from mtpfix.hub.scan import Row, State
@@ -59,8 +59,8 @@ def command(ctx: click.Context, /, **values: Any) -> None:
 
     One JSON line for each goes to stdout as soon as it is known, a table of all to stderr at the end. A repository
     that cannot be inspected is a line like the others. With --state a run that was killed goes on where it stopped:
-    what is done is not done or written to stdout again. Exit code 1 where errors were found, 3 where no repository
-    could be inspected.
+    what is done is not done or written to stdout again, and FILE holds all lines. Exit code 1 where errors were
+    found, 3 where no repository could be inspected.
 
     \b
     mtpfix scan org --state scan.jsonl > rows.jsonl
@@ -141,11 +141,8 @@ def _summary(rows: list[Row]) -> None:
     head = [Cell(title, ("dim",)) for title in ("repository", "status", "what")]
     talk(*(table([head, *(_cells(row, err) for row in shown)], err) if shown else ()))
     counts = ", ".join(f"{count} {status}" for status, count in tally(rows).items())
-    talk(
-        *paragraph(
-            f"{plural(len(rows), 'repository').replace('repositorys', 'repositories')}: {counts or 'none'}.", err
-        )
-    )
+    noun = "repository" if len(rows) == 1 else "repositories"
+    talk(*paragraph(f"{len(rows):,} {noun}: {counts or 'nothing to tell'}.", err))
 
 
 def _cells(row: Row, err: Page) -> list[Cell]:

@@ -4,8 +4,8 @@ vLLM    config.json `quantization_config`; where it is absent hf_quant_config.js
         `text_config.quantization_config`, then `compression_config`
         (vllm-0.33.0 transformers_utils/config.py:954-962, model_executor/model_loader/weight_utils.py:240-250)
 SGLang  the same places, the sidecar last (sglang-0.5.23 srt/model_loader/checkpoint_quantization.py:53-78)
-        ModelSlim's quant_model_description.json before everything else (sglang-0.5.23 srt/configs/model_config.py:2063);
-        vLLM knows no such file: where it stands alone, the checkpoint is in a format that vLLM does not know
+        ModelSlim's quant_model_description.json before everything else (srt/configs/model_config.py:2063); vLLM knows
+        no such file: where it stands alone, the checkpoint is in a format that vLLM does not know
 both    MIXED_PRECISION without the keys its class needs is read from the sidecar instead
         (vllm-0.33.0 weight_utils.py:275-282; sglang-0.5.23 srt/model_loader/weight_utils.py:285-298)
 TRT-LLM hf_quant_config.json first where it names an algorithm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mtpfix.analysis import repaired
+from mtpfix.analysis import Scope, repaired
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.hub import read_hub
 from mtpfix.checkpoint.jsonfiles import NAMES
@@ -25,7 +25,9 @@ class Reviewed:
     review: Review
 
 
-def review_pull_request(source: Source, num: int, access: Access, *, engines: Sequence[str] = ()) -> Reviewed:
+def review_pull_request(
+    source: Source, num: int, access: Access, *, engines: Sequence[str] = (), scope: Scope = "mtp"
+) -> Reviewed:
     """What merging a pull request would change; `source.revision`: the branch, if not the default one.
 
     Raises UnreadableError where there is no such pull request, or where what it would make is no checkpoint.
@@ -47,7 +49,9 @@ def review_pull_request(source: Source, num: int, access: Access, *, engines: Se
             f"{repo}: with pull request {num}: {error}", subject=repo, hint="it must not be merged"
         ) from None
     changed = {name: (old.get(name), new.get(name)) for name in names}
-    return Reviewed(found.listed, base.commit, head.commit, review(before, after, changed, engines=engines))
+    return Reviewed(
+        found.listed, base.commit, head.commit, review(before, after, changed, engines=engines, scope=scope)
+    )
 
 
 def _changed(found: PullRequest, base: Tree, head: Tree) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import IO, Any
 
 import mtpfix
+from mtpfix import releases
 from mtpfix.analysis import Scope, analyse
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.hub import read_hub
@@ -48,13 +49,13 @@ class Look:
         except MtpfixError as error:
             return _failed(repository, str(error), error.hint)
         except Exception as error:  # of one repository among thousands: the others go on
-            return _failed(
-                repository, f"unexpected {type(error).__name__}", "this is a fault of mtpfix: please report it"
-            )
+            what = f"unexpected {type(error).__name__}"
+            return _failed(repository, what, "this is a fault of mtpfix: please report it")
 
 
 def _row(repository: str, report: Report) -> Row:
-    newest = [row for row in report.engines if row.latest]
+    last = {row.engine: row.version for row in sorted(report.engines, key=lambda row: releases.key(row.version))}
+    newest = [row for row in report.engines if row.version == last[row.engine]]
     return {
         "schema_version": _VERSION,
         "repository": repository,

@@ -6,7 +6,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from mtpfix.model import Draft, EngineRow, Finding, Part, Plan, Report, VerdictKind
+from mtpfix.model import Draft, EngineRow, Finding, Part, Plan, Report, Source, VerdictKind
 from mtpfix.output import listing, matrix
 from mtpfix.output.base import CheckResult, Format, Page, RuleText
 from mtpfix.output.collapse import collapsed
@@ -79,15 +79,15 @@ def _verdict(report: Report, page: Page) -> list[str]:
     symbol, style = _symbol(kind, page)
     words = f"{_STATUS[report.status]}; {outlook(report)}"
     room = page.width - cells(symbol) - len(" : ") - len(words)
-    name = shortened(clean(_last_name(report.source.id), page), max(room, _SHORTEST_NAME), page)
+    name = shortened(clean(_title(report.source), page), max(room, _SHORTEST_NAME), page)
     first, *rest = paragraph(f"{symbol} {name}: {words}", page, hanging="  ")
     return [paint(first, page, "bold", *style), *(paint(line, page, "bold", *style) for line in rest)]
 
 
-def _last_name(source: str) -> str:
-    """The last part of a path, or all of it where that says nothing."""
-    name = source.rstrip("/").rpartition("/")[2]
-    return source if name in ("", ".", "..") else name
+def _title(source: Source) -> str:
+    """A repository's name; the last part of a path, or all of it where that says nothing."""
+    name = source.id.rstrip("/").rpartition("/")[2]
+    return source.id if source.kind == "hub" or name in ("", ".", "..") else name
 
 
 def _symbol(verdict: VerdictKind, page: Page) -> tuple[str, tuple[str, ...]]:
@@ -243,12 +243,17 @@ def _found(report: Report, page: Page) -> list[str]:
     return paragraph(f"Found {listed(parts)}.", page) if parts else []
 
 
+# How the repair of a source is applied: a repository gets a pull request, a bundle can only be looked at.
+_HOW = {"local": "", "hub": "--create-pr ", "bundle": "--dry-run "}
+
+
 def _advice(report: Report, page: Page) -> list[str]:
     """What to type next."""
     where = shlex.quote(report.source.id)
     lines: list[str] = []
     if report.plan.edits:
-        lines += paragraph(f"Fix: mtpfix apply {where}  ({changes(report.plan)})", page, hanging="  ")
+        option = _HOW[report.source.kind]
+        lines += paragraph(f"Fix: mtpfix apply {option}{where}  ({changes(report.plan)})", page, hanging="  ")
     elif report.status != "clean":
         lines += paragraph("No safe edit of the JSON files mends this; the help above says what would.", page)
     return lines + held_back_lines(report, page)

@@ -77,9 +77,11 @@ def changed(name: str, folder: Path, change: Callable[[dict[str, Any]], object])
 
 def test_an_entry_for_one_projection_of_a_quantized_expert_goes(tmp_path: Path) -> None:
     entry = "mtp.layers.0.mlp.experts.0.up_proj"
-    folder = changed(
-        "s-next-ct-w4a16-mtp-quantized", tmp_path / "c", lambda config: config["quantization_config"]["ignore"].append(entry)
-    )  # fmt: skip
+
+    def list_it(config: dict[str, Any]) -> None:
+        config["quantization_config"]["ignore"].append(entry)
+
+    folder = changed("s-next-ct-w4a16-mtp-quantized", tmp_path / "c", list_it)
     report = mtpfix.check(folder)
     assert report.status == "fixable"
     assert {finding.rule for finding in report.findings if finding.severity == "error"} == {"MTP010"}
@@ -89,9 +91,8 @@ def test_an_entry_for_one_projection_of_a_quantized_expert_goes(tmp_path: Path) 
 
 
 def test_a_fault_that_no_list_mends_gets_no_entry(tmp_path: Path) -> None:
-    folder = changed(
-        "ds-nvfp4-draft-nvfp4", tmp_path / "c", lambda config: config.update(num_nextn_predict_layers=2)
-    )  # fmt: skip
+    name = "ok-glm4-moe-nvfp4-layer12-dot-star"
+    folder = changed(name, tmp_path / "c", lambda config: config.update(num_nextn_predict_layers=2))
     report = mtpfix.check(folder)
     assert (report.status, report.plan.edits) == ("not-fixable", ())
 

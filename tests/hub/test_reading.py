@@ -143,6 +143,17 @@ def test_again_costs_one_request(hub: Hub, sharded: Path) -> None:
     assert [call.path.rpartition("/")[2] for call in hub.calls] == ["main", "config.json"]
 
 
+@pytest.mark.parametrize("revision", ["main", "v1"])
+def test_a_hub_that_lists_names_only(hub: Hub, sharded: Path, revision: str) -> None:
+    hub.create("org/m", sharded).tag("v1")
+    hub.sizes = False
+    first = api.read(f"org/m@{revision}")
+    same(first, api.read(sharded))
+    hub.forget()
+    assert api.read(f"org/m@{revision}") == first
+    assert hub.count() == 1
+
+
 def test_a_damaged_cache_is_no_cache(hub: Hub, sharded: Path, tmp_path: Path) -> None:
     hub.create("org/m", sharded)
     first = api.read("org/m")
@@ -308,7 +319,7 @@ HOPELESS: dict[str, tuple[str, Fault, str]] = {
     "dropped": ("", dropped, "broke off"),
     "long wait": ("", rate_limited(4000), "in 4000 seconds"),
     "rate limited without end": ("", rate_limited(0.01), "rate limit"),
-    "no answer": ("revision", slow(1.0), "does not answer"),
+    "no answer": ("revision", slow(0.6), "does not answer"),
     "no JSON": ("revision", body(b"<html>"), "names no commit"),
     "a list": ("revision", body(b"[]"), "names no commit"),
     "a JSON bomb": ("revision", body(b"[" * 1_000_000), "names no commit"),
@@ -325,7 +336,7 @@ HOPELESS: dict[str, tuple[str, Fault, str]] = {
 @pytest.mark.parametrize("name", HOPELESS)
 def test_given_up(hub: Hub, single: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "ATTEMPTS", 2)
-    monkeypatch.setattr(http, "TIMEOUT", 0.5)
+    monkeypatch.setattr(http, "TIMEOUT", 0.4)
     monkeypatch.setattr(http, "MAX_LIMITED", 3)
     hub.create("org/m", single)
     pattern, fault, told = HOPELESS[name]

@@ -181,4 +181,4 @@ def test_killed_in_the_middle_it_goes_on(hub: Hub, tmp_path: Path) -> None:
         subprocess.run(command, stdout=stdout, stderr=subprocess.DEVNULL, env=dict(os.environ), check=False)
     names = [json.loads(line)["repository"] for line in state.read_bytes().splitlines()[1:]]
     assert (len(names), len(set(names))) == (30, 30)
-    assert hub.count("GET", "/api/models/org/") <= 30 - kept
+    assert hub.count("GET", "/api/models/org/") <= 30 - kept + 2  # what was under way when the kill came
