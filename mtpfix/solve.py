@@ -666,7 +666,7 @@ def holder(name: str) -> tuple[str, Reach]:
 
 
 def summarised(leaves: Sequence[Leaf], allowed: Callable[[str, Sequence[Leaf]], bool]) -> Iterator[Leaf]:
-    """The highest allowed nodes that hold something wanted, nothing impure and nothing covered; leaves elsewhere."""
+    """The highest allowed nodes that hold nothing impure and more that is wanted than covered; leaves elsewhere."""
     merged: dict[str, Leaf] = {}
     for leaf in leaves:
         old = merged.get(leaf.name)
@@ -689,7 +689,7 @@ def _below(
     wanted = [leaf for leaf in leaves if leaf.wanted]
     if not wanted:
         return
-    clean = not any(leaf.impure or leaf.covered for leaf in leaves)
+    clean = not any(leaf.impure for leaf in leaves) and sum(leaf.covered for leaf in leaves) < len(wanted)
     if clean and len(leaves) > 1 and allowed(prefix, leaves):
         yield Leaf(prefix, "below", wanted[0].part, False, False, True)
         return

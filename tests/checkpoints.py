@@ -162,7 +162,7 @@ def _qwen(config: Json, front: str, linear: Parts, experts: int, drafts: int, *,
         at = f"{front}.layers.{layer}"
         body |= _named(at, _QKV if layer % 2 else {}, mlp)
         kept |= _named(at, {} if layer % 2 else linear, gates)
-    draft, bare = {}, {"mtp.fc": (H, 2 * H)}
+    draft, bare = {}, {"mtp.fc": (H, 2 * H)} if drafts else {}
     for layer in range(drafts):
         draft |= _named(f"mtp.layers.{layer}", _QKV, mlp)
         bare |= _named(f"mtp.layers.{layer}", gates)

@@ -48,8 +48,13 @@ class Cache:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                file.write(hashlib.sha256(data).digest() + zlib.compress(data, 1))
-            os.replace(file.name, path)
+                temporary = Path(file.name)
+                try:
+                    file.write(hashlib.sha256(data).digest() + zlib.compress(data, 1))
+                    file.close()
+                    temporary.replace(path)
+                except OSError:
+                    temporary.unlink(missing_ok=True)
         except OSError:
             return
 

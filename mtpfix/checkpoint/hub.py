@@ -35,6 +35,8 @@ WORKERS = 8
 MAX_LIST_BYTES = 64 * 1024 * 1024
 MAX_SHARDS = 10_000
 MAX_HEADERS = 1 << 30  # bytes of all headers together
+MAX_ANSWER = 1 << 28  # of them in one answer, which is parsed as a whole
+_MAX_SIZE = 1 << 60
 GUESS = 1 << 15  # bytes asked of a shard that no index describes
 _ENTRY = 70  # of a tensor in a header, but for its name and two offsets
 _SPARE = 256
@@ -233,7 +235,7 @@ class Repository:
         """The headers that the Hub gives in one answer; {} where it does not, or where main is not what was pinned."""
         path = f"/api/models/{self._id}/safetensors-metadata/{INDEX}"
         try:
-            answer = self._session.get(path, limit=MAX_HEADERS, attempts=2)
+            answer = self._session.get(path, limit=MAX_ANSWER, attempts=2)
             commit = answer.headers.get("x-repo-commit")
             if (commit or self._repository_info(MAIN, {})["sha"]) != self._sha:
                 return {}
@@ -257,11 +259,11 @@ class Repository:
             ends = [cell["data_offsets"][1] for name, cell in header.items() if name != "__metadata__"]
             raw = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
             data = int(max(ends, default=0))
-        except (LookupError, TypeError, ValueError):
+        except (LookupError, TypeError, ValueError, OverflowError):
             return None
         size = LENGTH_BYTES + len(raw) + -len(raw) % _ALIGNED + data if file.size is None else file.size
         length = size - LENGTH_BYTES - data
-        return (raw.ljust(length), size) if 0 <= length - len(raw) < _ALIGNED else None
+        return (raw.ljust(length), size) if 0 <= length - len(raw) < _ALIGNED and size < _MAX_SIZE else None
 
 
 def _headers_of(raw: bytes) -> dict[str, Any]:
@@ -277,9 +279,11 @@ def _listed(item: Any) -> Listed | None:
     name = item.get("rfilename") if isinstance(item, dict) else None
     if not isinstance(name, str) or any(step in ("", ".", "..") for step in name.split("/")):
         return None
+    if any("\ud800" <= letter <= "\udfff" for letter in name):
+        return None
     size, blob, lfs = item.get("size"), item.get("blobId"), item.get("lfs")
     key = lfs.get("sha256") if isinstance(lfs, dict) else blob
-    known = type(size) is int and size >= 0
+    known = type(size) is int and 0 <= size < _MAX_SIZE
     return Listed(name, size if known else None, key if isinstance(key, str) and known else "")
 
 

@@ -29,7 +29,7 @@ class MatchQuery:
                (vLLM: the target's, then the draft's); empty: no class has a mapper
     packed     packed_modules_mapping that is in force when the module asks
     dtypes     tensor name -> dtype as the safetensors headers say, or None where the engine has none to read
-    options    facts of config.json (`model_type`, `num_hidden_layers`, `expert_dtype`), `part`, and rare switches that a
+    options    facts of config.json (`model_type`, `num_hidden_layers`, `expert_dtype`), `part`, and switches that a
                model class sets, e.g. {"match_mode": "suffix"} (Bailing V3 in vLLM)
     """
 

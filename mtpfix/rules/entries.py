@@ -38,16 +38,20 @@ def _bare(name: str) -> str:
 
 
 def _glob_means(wanted: str, bare: str) -> bool:
+    """A fragment is meant at any depth, a path from `layers.` on at the top only: the target's layer is not the draft's."""
     if not wanted.strip("*. "):
         return bool(wanted)
+    rooted = wanted.startswith("layers.")
     if "*" in wanted or "?" in wanted:
-        return fnmatchcase(bare, wanted) or fnmatchcase(bare, f"*.{wanted}")
-    return f".{wanted}." in f".{bare}."
+        return fnmatchcase(bare, wanted) or (not rooted and fnmatchcase(bare, f"*.{wanted}"))
+    return f"{bare}.".startswith(f"{wanted}.") or (not rooted and f".{wanted}." in f".{bare}.")
 
 
 def _regex_means(pattern: str, name: str) -> bool:
-    loose = _WRAPPED.sub("", pattern.lstrip("^"))
-    return regex_matches(pattern, name) or regex_matches(f".*{loose}", name)
+    text = pattern.lstrip("^")
+    loose = _WRAPPED.sub("", text)
+    front = "" if loose != text and loose.startswith("layers") else ".*"
+    return regex_matches(pattern, name) or regex_matches(front + loose, name)
 
 
 def malformed(fmt: Format, entry: str) -> str:

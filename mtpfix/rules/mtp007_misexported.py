@@ -43,7 +43,9 @@ def check(context: Context) -> Iterator[Finding]:
 
 def _why(unit: Unit) -> str:
     scheme = unit.stored.scheme
-    weight = next((cell for cell in unit.stored.raw.cells if cell.suffix.startswith(("weight", "qweight"))), None)
+    weight = next(
+        (cell for cell in unit.stored.raw.cells if cell.suffix in ("weight", "weight_packed", "qweight")), None
+    )
     held = f"{weight.suffix} is {weight.dtype} {list(weight.shape)}" if weight else "it has no weight"
     if scheme.extra:
         return f"{unit.name} carries quantizer state that no engine reads: {', '.join(scheme.extra)}."

@@ -255,6 +255,11 @@ FAULTS: dict[str, tuple[str, Fault, int]] = {
     "headers of all: no JSON": ("safetensors-metadata", body(b"<html>"), 9),
     "headers of all: JSON bomb": ("safetensors-metadata", body(b"[" * 100_000), 9),
     "headers of all: others": ("safetensors-metadata", body(b'{"headers": {"x": 1}}'), 9),
+    "headers of all: endless ones": (
+        "safetensors-metadata",
+        body(b'{"headers": {"%s": {"a": {"data_offsets": [0, Infinity]}}}}' % next(iter(SHARDS)).encode()),
+        9,
+    ),
     "headers of all: wrong ones": (
         "safetensors-metadata",
         body(json.dumps({"headers": {name: {"a": {"data_offsets": [0, 9]}} for name in SHARDS}}).encode()),
@@ -325,6 +330,11 @@ HOPELESS: dict[str, tuple[str, Fault, str]] = {
     "a JSON bomb": ("revision", body(b"[" * 1_000_000), "names no commit"),
     "an odd commit": ("revision", body(b'{"sha": "../../x"}'), "names no commit"),
     "no files": ("revision", body(b'{"sha": "0123456789", "siblings": [1, {"rfilename": "../x"}]}'), "no config.json"),
+    "odd files": (
+        "revision",
+        body(b'{"sha": "0123456789", "siblings": [{"rfilename": "\\ud800"}, {"rfilename": "a.json", "size": 1e99}]}'),
+        "no config.json",
+    ),
     "a missing file": ("config.json", status(404, {"X-Error-Code": "EntryNotFound"}), "no such file"),
     "a moved place": ("revision", status(302, {"Location": "ftp://x/y"}), "request failed"),
     "short for good": ("cdn", cut(50), "ended after|broke off"),

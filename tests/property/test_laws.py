@@ -13,24 +13,20 @@ from functools import cached_property
 from typing import Any
 
 import jsonpatch
-import pytest
-from checkpoints import FORMATS, MODELS, build, fronts, qwen3_5, qwen3_next, rewritten, right_list
+from checkpoints import rewritten
 from drawn import Case, cases
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from mtpfix.analysis import analyse, wanted_releases
 from mtpfix.decisions import Row, Table, World, judges, tables, world_of
 from mtpfix.engines.registry import ENGINES
-from mtpfix.formats import format_of
 from mtpfix.families.base import LIST_LAYERS
+from mtpfix.formats import format_of
 from mtpfix.model import Answer, Cause, Checkpoint, Report
-from mtpfix.patch import invert, ops
+from mtpfix.patch import ops
 from mtpfix.planning import relevant, solutions, usable
-from mtpfix.rules.base import spans
 from mtpfix.solve import Solution, contradicts
 from mtpfix.solve import rewritten as changed
-from mtpfix.splice import splice
 from mtpfix.verdicts import mismatch
 
 LONG = bool(os.environ.get("MTPFIX_LONG"))

@@ -12,18 +12,13 @@ from typing import Any
 
 import pytest
 from checkpoints import (
-    ABSENT,
-    MODELS,
-    PRODUCER,
     SCHEMES,
     Model,
     build,
     deepseek_v3,
-    fronts,
     gemma4_assistant,
     glm4_moe,
     glm5_next,
-    llama,
     qwen3_5,
     qwen3_moe,
     qwen3_next,
@@ -33,6 +28,7 @@ from checkpoints import (
 
 from mtpfix.analysis import analyse
 from mtpfix.model import Checkpoint, Finding, Report
+from mtpfix.rules import BY_CODE
 
 Make = Callable[[], Checkpoint]
 
@@ -85,10 +81,18 @@ NEXT_NVFP4, Q35_NVFP4, GLM_NVFP4 = (right_list(made, "nvfp4") for made in (NEXT,
 GLM_HEAD = "model.layers.2.head"  # as vLLM asks for it (engine facts, 7.18)
 AMAX = {"model.layers.2.mlp.shared_experts.down_proj.weight_quantizer._amax": ("F32", ())}
 KV = {"model.layers.2.self_attn.k_proj.k_scale": ("F32", ()), "model.layers.2.self_attn.v_proj.v_scale": ("F32", ())}
+NEXT_QUANTIZED = [*minus(NEXT_NVFP4, "mtp.layers.0.*"), "mtp.layers.0.mlp.gate", "mtp.layers.0.mlp.shared_expert_gate"]
 WRAPPED = [f"model.language_model.{entry}" if entry.startswith("mtp") else entry for entry in Q35_NVFP4]
 FP8_LEAVES = right_list(DENSE, "fp8-block")
 FP8_GLOBS = [*right_list(DENSE, "fp8-block", draft=False), "mtp.*"]
 TARGET = functools.partial(right_list, draft=False)
+MLA_PLAIN = {name: "bf16" for name in DS.body if ".self_attn." in name}
+MLA_LISTED = sorted(MLA_PLAIN, key=lambda name: "q_a_proj" not in name)
+UNLIKE = [
+    *right_list(NEXT, "nvfp4", draft=False), "mtp.fc", "mtp.layers.0.self_attn.k_proj", "mtp.layers.0.self_attn.v_proj",
+    "mtp.layers.0.self_attn.o_proj", "mtp.layers.0.mlp*",
+]  # fmt: skip
+DS_QUANTIZED = right_list(DS, "fp8-block", draft=False)
 
 
 def without_index_for_draft(made: Model, fmt: str, entries: Sequence[str], *, listed: bool) -> Checkpoint:
@@ -118,10 +122,8 @@ ROWS = (
         "MTP001",
         "the whole draft unlisted under FP8, which loads without an error; seen in a-qwen3-5-fp8-block-unlisted",
         lambda: build(DENSE, "fp8-block", TARGET(DENSE, "fp8-block")),
-        lambda: build(DENSE, "fp8-block", TARGET(DENSE, "fp8-block"), stored=quantized(DENSE, "fp8-block"),
-                      changes={}),
+        lambda: build(DENSE, "fp8-block", [*TARGET(DENSE, "fp8-block"), "mtp.fc"], stored=quantized(DENSE, "fp8-block")),
         modules=["mtp.layers.0.self_attn.q_proj", "mtp.fc"],
-        near_status="fixable",  # mtp.fc is plain in both
     ),
     Row(
         "MTP001",
@@ -137,6 +139,14 @@ ROWS = (
         lambda: both(qwen3_moe(), "nvfp4", TARGET(qwen3_moe(), "nvfp4")),
         part="target",
         modules=["model.layers.0.mlp.gate"],
+    ),
+    Row(
+        "MTP001",
+        "the target's router is not the draft's: vLLM before 0.17 asks for both",
+        lambda: both(NEXT, "nvfp4", minus(NEXT_NVFP4, "mtp.layers.0.*"), stored=quantized(NEXT, "nvfp4")),
+        lambda: both(NEXT, "nvfp4", [*minus(NEXT_NVFP4, "mtp.layers.0.*"), "mtp.layers.0.mlp.gate"],
+                     stored=quantized(NEXT, "nvfp4")),
+        modules=["mtp.layers.0.mlp.gate"],
     ),
     # B
     Row(
@@ -227,8 +237,7 @@ ROWS = (
     Row(
         "MTP005",
         "the draft is listed and stored quantized; seen in e-qwen3-next-ct-w4a16-ignored-but-packed",
-        lambda: build(Q35, "ct-w4a16", [*TARGET(Q35, "ct-w4a16"), "re:^mtp.*"], stored=quantized(Q35, "ct-w4a16"),
-                      changes={}),
+        lambda: build(Q35, "ct-w4a16", [*TARGET(Q35, "ct-w4a16"), "re:^mtp.*"], stored=quantized(Q35, "ct-w4a16")),
         lambda: build(Q35, "ct-w4a16", [*TARGET(Q35, "ct-w4a16"), "re:^mtp.*"]),
         modules=["mtp.layers.0.self_attn.q_proj"],
     ),
@@ -319,9 +328,9 @@ ROWS = (
     Row(
         "MTP009",
         "MXFP4 experts under NVFP4; seen in i-deepseek-v4-nvfp4-mtp-mxfp4",
-        lambda: both(NEXT, "nvfp4", minus(NEXT_NVFP4, "mtp.layers.0.*"), stored={
+        lambda: both(NEXT, "nvfp4", NEXT_QUANTIZED, stored={
             name: "mxfp4" if ".experts." in name else "nvfp4" for name in NEXT.draft}),
-        lambda: both(NEXT, "nvfp4", minus(NEXT_NVFP4, "mtp.layers.0.*"), stored=quantized(NEXT, "nvfp4")),
+        lambda: both(NEXT, "nvfp4", NEXT_QUANTIZED, stored=quantized(NEXT, "nvfp4")),
         fix="none",
         modules=["mtp.layers.0.mlp.experts.0.gate_proj"],
         status="not-fixable",
@@ -330,7 +339,8 @@ ROWS = (
     Row(
         "MTP010",
         "one of two fused projections listed; seen in j-deepseek-r1-nvfp4-q-a",
-        lambda: both(DS, "nvfp4", [*right_list(DS, "nvfp4"), *MLA_LISTED[1:]], stored=MLA_PLAIN),
+        lambda: both(DS, "nvfp4", [*right_list(DS, "nvfp4"), *(name for name in MLA_LISTED if "q_a_proj" not in name)],
+                     stored=MLA_PLAIN),
         lambda: both(DS, "nvfp4", [*right_list(DS, "nvfp4"), *MLA_LISTED], stored=MLA_PLAIN),
         part="target",
         modules=["model.layers.0.self_attn.q_a_proj", "model.layers.0.self_attn.kv_a_proj_with_mqa"],
@@ -397,8 +407,7 @@ ROWS = (
         "MTP014",
         "a draft of its own that says nothing",
         lambda: build(gemma4_assistant()),
-        lambda: both(gemma4_assistant(), "nvfp4", ["pre_projection", "post_projection"], stored={
-            name: "nvfp4" for name in gemma4_assistant().draft}),
+        lambda: both(gemma4_assistant(), "nvfp4", ["pre_projection", "post_projection"], stored=dict.fromkeys(gemma4_assistant().draft, "nvfp4")),
         severity="note",
         fix="none",
         status="clean",
@@ -436,18 +445,6 @@ ROWS = (
         lambda: both(Q35, "nvfp4", [*Q35_NVFP4, "none"]),
     ),
 )  # fmt: skip
-
-MLA_PLAIN = {
-    name: "bf16" for name in DS.body if name.startswith("model.layers.0.self_attn") or "layers.1.self_attn" in name
-}
-MLA_LISTED = [name for name in MLA_PLAIN if "q_a_proj" in name] + [name for name in MLA_PLAIN if "q_a_proj" not in name]
-MLA_LISTED = [*MLA_LISTED[:1], *MLA_LISTED[1:]]
-UNLIKE = [
-    *right_list(NEXT, "nvfp4", draft=False), "mtp.fc", "mtp.layers.0.self_attn.k_proj", "mtp.layers.0.self_attn.v_proj",
-    "mtp.layers.0.self_attn.o_proj", "mtp.layers.0.mlp*",
-]  # fmt: skip
-DS_QUANTIZED = right_list(DS, "fp8-block", draft=False)
-
 
 def ids(rows: Sequence[Row]) -> list[str]:
     return [f"{row.rule} {row.name}" for row in rows]
@@ -492,6 +489,4 @@ def test_what_is_fixable_is_clean_after_the_plan(row: Row) -> None:
 
 
 def test_every_rule_has_a_row() -> None:
-    from mtpfix.rules import BY_CODE
-
     assert {row.rule for row in ROWS} == set(BY_CODE)
