@@ -195,18 +195,26 @@ def _edits(item: Solution) -> Iterator[Edit]:
     if where.keyed:
         names = dict(zip(where.places, where.entries, strict=True))
         yield from (Edit(file, "remove", place + pointer(names[at])) for at in item.removed)
-        yield from (_new_key(item, place, entry) for entry in reversed(entries))
+        for entry in reversed(entries):
+            yield from _new_key(item, place, entry)
         return
     yield from (Edit(file, "remove", f"{place}/{at}") for at in sorted(item.removed, reverse=True))
     yield from (Edit(file, "add", f"{place}/-", entry) for entry in entries)
 
 
-def _new_key(item: Solution, place: str, entry: str) -> Edit:
-    """A new member before its siblings, of which the first that matches wins; one that exists gets another value."""
-    value, held = item.where.value, item.listed()
-    if isinstance(held, Mapping) and entry in held:
-        return Edit(item.fragment.file, "replace", place + pointer(entry), value)
-    return Edit(item.fragment.file, "add", place + pointer(entry), value, first=True)
+def _new_key(item: Solution, place: str, entry: str) -> Iterator[Edit]:
+    """A new member before its siblings: of rules the first that matches wins, so that one that exists moves there.
+
+    Where names are no rules but have a word each, the one that exists gets another word.
+    """
+    file, value, held = item.fragment.file, item.where.value, item.listed()
+    exists = isinstance(held, Mapping) and entry in held
+    if exists and isinstance(value, str):
+        yield Edit(file, "replace", place + pointer(entry), value)
+        return
+    if exists:
+        yield Edit(file, "remove", place + pointer(entry))
+    yield Edit(file, "add", place + pointer(entry), value, first=True)
 
 
 def _new_list(item: Solution, place: str, entries: list[str]) -> Edit:

@@ -55,6 +55,11 @@ REGISTRY: tuple[Entry, ...] = (
     Entry("eagle3_deepseek", (), ("Eagle3DeepseekV2ForCausalLM",)),
     Entry("kimi_k3", ("kimi_k3",)),
     Entry("exaone4_5", ("exaone4_5",)),
+    Entry("gigachat3_5", ("gigachat3_5",)),
+    Entry("iquest_q1", ("iquest_q1",)),
+    Entry("iquest_q1_mtp", ("iquest_q1_mtp",)),
+    Entry("intern_s2_preview", ("intern_s2_preview",)),
+    Entry("eagle_mistral_large_3", (), ("MistralLarge3ForCausalLMEagle",)),
 )
 _BY_TYPE: Mapping[str, str] = {kind: entry.name for entry in REGISTRY for kind in entry.model_types}
 _BY_ARCHITECTURE: Mapping[str, str] = {kind: entry.name for entry in REGISTRY for kind in entry.architectures}

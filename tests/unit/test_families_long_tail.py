@@ -12,7 +12,8 @@ from mtpfix.model import Part
 
 FAMILIES = (
     "hy_v3", "hy_v4", "nemotron_h", "step3p5", "step5", "bailing", "qwen4_exp", "inkling", "pangu_ultra_moe",
-    "dots3_note", "eagle_llama", "eagle3_llama", "eagle3_deepseek",
+    "dots3_note", "eagle_llama", "eagle3_llama", "eagle3_deepseek", "gigachat3_5", "iquest_q1", "iquest_q1_mtp",
+    "intern_s2_preview", "eagle_mistral_large_3", "qwen3_moe",
 )  # fmt: skip
 NEWEST = {"vllm": "0.33.0", "sglang": "0.5.23"}
 
@@ -145,3 +146,63 @@ def test_inkling_draft_is_plain_until_0_32() -> None:
         "shared",
     ]
     assert view_of("inkling", "sglang", "draft").quant == "none"
+
+
+def test_gigachat_draft_layers() -> None:
+    """sglang-0.5.23 gigachat35_mtp.py:63-76 and gigachat35.py: every draft layer is a decoder of its own instance."""
+    target, draft = view_of("gigachat3_5", "sglang", "target"), view_of("gigachat3_5", "sglang", "draft")
+    assert asked(target, "model.layers.3.self_attn.gate_proj") == ("model.layers.3.self_attn.attn_gate", "linear")
+    assert asked(target, "model.layers.2.self_attn.in_proj_qkvz")[0] == "model.layers.2.self_attn.in_proj_qkvz"
+    assert asked(target, "model.layers.2.input_layernorm.gate_up_projection")[1] == "unasked"
+    assert asked(draft, "model.layers.5.mlp.experts.0.up_proj") == ("model.decoder.mlp.experts", "moe")
+    assert asked(draft, "model.layers.4.eh_proj")[1] == "unasked"
+
+
+def test_iquest_draft_is_a_repository_of_its_own() -> None:
+    """sglang-0.5.23 iquest_q1_mtp.py load_weights: `mtp.` becomes `model.mtp_layer.`."""
+    target, draft = view_of("iquest_q1", "sglang", "target"), view_of("iquest_q1_mtp", "sglang", "draft")
+    layer = "mtp.mtp_model_layer"
+    assert load("iquest_q1_mtp").separate
+    assert asked(draft, f"{layer}.self_attn.k_proj")[0] == "model.mtp_layer.mtp_model_layer.self_attn.qkv_proj"
+    assert asked(draft, f"{layer}.mlp.experts.fc") == ("model.mtp_layer.mtp_model_layer.mlp.experts", "moe")
+    assert asked(draft, "mtp.eh_proj")[1] == "unasked"
+    assert asked(target, "model.layers.0.mlp.up_proj") == ("model.layers.0.mlp.gate_up_proj", "linear")
+    assert asked(target, "model.layers.1.mlp.router") == ("model.layers.1.mlp.gate", "unasked")
+
+
+def test_qwen3_moe_draft_has_the_name_of_the_target_s_first_layer() -> None:
+    """sglang-0.5.23 qwen3_moe_mtp.py:52-60; no class before 0.5.13, and none in vLLM."""
+    family = load("qwen3_moe")
+    draft = view_of("qwen3_moe", "sglang", "draft")
+    assert asked(draft, "mtp.layers.0.mlp.experts.0.up_proj") == ("model.layers.0.mlp.experts", "moe")
+    assert asked(draft, "mtp.fc")[1] == "unasked"
+    assert view_for(family, "sglang", "draft", "0.5.12.post1", family.architectures) is None
+    assert view_for(family, "vllm", "draft", NEWEST["vllm"], family.architectures) is None
+
+
+def test_intern_s2_has_qwen3_5_s_names() -> None:
+    """vllm-0.33.0 interns2_preview.py; sglang-0.5.23 model_config.py:1164; told by its own model_type."""
+    config = {"model_type": "intern_s2_preview", "text_config": {"model_type": "qwen3_5_moe_text"}}
+    found, _ = identify(config)
+    assert found is not None
+    assert found.name == "intern_s2_preview"
+    vllm, sglang = (view_of(found.name, engine, "draft") for engine in ("vllm", "sglang"))
+    assert asked(vllm, "mtp.fc") == ("mtp.fc", "linear")
+    assert asked(sglang, "mtp.fc")[1] == "unasked"
+    target = view_of(found.name, "vllm", "target")
+    assert asked(target, "model.time_series.layers.0.fc")[1] == "absent"
+    assert target.mapper is not None
+    assert ("time_series.", None) in target.mapper.prefix
+
+
+def test_mistral_large_3_draft_is_told_by_its_architecture() -> None:
+    """sglang-0.5.23 mistral_large_3_eagle.py: `eagle_linear` is model.fc, with the quantization config."""
+    found, _ = identify({"model_type": "deepseek_v3", "architectures": ["MistralLarge3ForCausalLMEagle"]})
+    assert found is not None
+    assert found.separate
+    draft = view_of(found.name, "sglang", "draft")
+    assert asked(draft, "eagle_linear") == ("model.fc", "linear")
+    assert asked(draft, "layers.1.attention.wkv_a_with_mqa")[0] == (
+        "model.layers.1.self_attn.fused_qkv_a_proj_with_mqa"
+    )
+    assert asked(draft, "layers.0.experts.3.w2") == ("model.layers.0.mlp.experts", "moe")
