@@ -2,7 +2,8 @@
 
     build(model("qwen3_next"), "nvfp4", ignore=["lm_head"])   what read_local gives for such a folder, without a folder
 
-The target is stored as the format quantizes it, except for what every exporter leaves alone (`Model.kept`); the draft is
+The target is stored as the format quantizes it, except for what every exporter leaves alone (`Model.kept`); the
+draft is
 stored plain. `stored=` names modules that are stored otherwise.
 """
 
@@ -447,7 +448,7 @@ def dumped(value: Json) -> bytes:
 
 
 def tensors_of(made: Model, scheme: str, stored: Mapping[str, str | Tensors] | None = None) -> Tensors:
-    """Every tensor of a model: target in a scheme, draft plain. `stored`: modules in a scheme or of tensors of their own."""
+    """Every tensor of a model: target in a scheme, draft plain. `stored`: modules stored in another way."""
     other = stored or {}
     out: Tensors = {}
     for name, (rows, columns) in made.shapes.items():
@@ -546,7 +547,7 @@ def right_list(made: Model, fmt: str, *, draft: bool = True) -> list[str]:
         return [f"-:^{_escaped(name)}$" for name in kept if name != "lm_head"] + (
             [f"-:^{_escaped(front)}\\..*" for front in fronts(made)] if draft else []
         )
-    return [name for name in dict.fromkeys(_holder(name) for name in names)]
+    return list(dict.fromkeys(_holder(name) for name in names))
 
 
 def _loose(made: Model) -> list[str]:

@@ -21,7 +21,20 @@ FUSED = {
 }  # fmt: skip
 # The number of layers, and which of them are stored: numbers that begin alike, and the 61 that SGLang's mapper knows.
 DEPTHS = ((2, None), (2, None), (12, (0, 1)), (45, (0, 4)), (4, (0, 3)), (61, (0, 6)), (10, (1, 9)))
-BROAD = ("*", "model*", "*.mlp.*", "*experts*", "re:.*", "re:.*mlp.*", "layers", "mlp", "experts", "0", "model", "*_proj")
+BROAD = (
+    "*",
+    "model*",
+    "*.mlp.*",
+    "*experts*",
+    "re:.*",
+    "re:.*mlp.*",
+    "layers",
+    "mlp",
+    "experts",
+    "0",
+    "model",
+    "*_proj",
+)
 MTP_WORDS = (
     "mtp", "mtp*", "mtp.*", "*mtp*", "re:^mtp.*", "re:.*mtp.*", "re:mtp", "mtp.layers.0", "mtp.layers.0*", "fc",
     "*.fc", "model.mtp.*", "mtp..fc", ".mtp.fc", "mtp.fc.", "mtp.layers", "model.layers.0.*", "nextn",
@@ -80,7 +93,10 @@ class Case:
             ignore, sidecar = _shuffled(ignore, rng), _shuffled(sidecar, rng)
             made = replace(
                 made,
-                **{part: dict(_shuffled(list(getattr(made, part).items()), rng)) for part in ("body", "kept", "draft", "bare")},
+                **{
+                    part: dict(_shuffled(list(getattr(made, part).items()), rng))
+                    for part in ("body", "kept", "draft", "bare")
+                },
             )
             parts = {name: f"model-0000{rng.randint(1, 3)}-of-00003.safetensors" for name in made.shapes}
             shards = lambda name: parts.get(name.rpartition(".")[0], "model-00001-of-00003.safetensors")  # noqa: E731
@@ -116,7 +132,12 @@ def _indented(by: int, *, ascii_only: bool = True, lines: str = "\n", end: str =
     return dump
 
 
-DUMPS = (_indented(2), _indented(4, ascii_only=False, end=""), _indented(2, lines="\r\n"), lambda v: json.dumps(v).encode())
+DUMPS = (
+    _indented(2),
+    _indented(4, ascii_only=False, end=""),
+    _indented(2, lines="\r\n"),
+    lambda v: json.dumps(v).encode(),
+)
 
 
 @st.composite
@@ -169,15 +190,15 @@ def spellings(name: str) -> tuple[str, ...]:
     layer = ".".join(steps[: at + 1])
     bare = name.removeprefix("model.").removeprefix("language_model.")
     dots = name.replace(".", r"\.")
-    found = (
+    return (
         name, f"{name}*", f"{name}.*", front, f"{front}.*", f"{front}*", leaf, f"*{leaf}", f"*.{leaf}", holder,
-        f"{holder}*", f"{holder}.*", f"{front}.{FUSED.get(leaf, leaf)}", layer, f"{layer}.*", f"{layer}*", layer[:-1] + "*",
+        f"{holder}*", f"{holder}.*",
+        f"{front}.{FUSED.get(leaf, leaf)}", layer, f"{layer}.*", f"{layer}*", layer[:-1] + "*",
         f"model.{name}", bare, f"language_model.{bare}", f"model.language_model.{bare}", f"re:^{dots}$", f"re:{name}",
         f"re:.*{bare}", f"re:^{layer}", f"re:.*{leaf}$", f"re:.*{FUSED.get(leaf, leaf)}$", f"{name}.", f".{name}",
         name.replace(".", "..", 1), f"{name}.weight", steps[at], f"model.decoder.{'.'.join(steps[at + 1:])}",
         "model.decoder.*", "model.decoder", f"*.{steps[at]}.*", f"re:.*layers.{steps[at]}.*", name.upper(),
     )  # fmt: skip
-    return found
 
 
 def keyed(entry: Any) -> Any:

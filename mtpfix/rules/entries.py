@@ -38,7 +38,7 @@ def _bare(name: str) -> str:
 
 
 def _glob_means(wanted: str, bare: str) -> bool:
-    """A fragment is meant at any depth, a path from `layers.` on at the top only: the target's layer is not the draft's."""
+    """A fragment is meant at any depth, a path from `layers.` on at the top only: a target's layer is no draft's."""
     if not wanted.strip("*. "):
         return bool(wanted)
     rooted = wanted.startswith("layers.")

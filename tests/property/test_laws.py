@@ -115,9 +115,7 @@ def decisions(checkpoint: Checkpoint, engines: Sequence[Any], wanted: Mapping[st
     }
 
 
-def wrongs(
-    checkpoint: Checkpoint, engines: Sequence[Any], wanted: Mapping[str, frozenset[str]]
-) -> Iterator[Wrong]:
+def wrongs(checkpoint: Checkpoint, engines: Sequence[Any], wanted: Mapping[str, frozenset[str]]) -> Iterator[Wrong]:
     world = world_of(checkpoint)
     for table in judged(checkpoint, engines, wanted):
         for row, answer in table.decided:
@@ -127,7 +125,7 @@ def wrongs(
 
 
 def hurts(world: World, table: Table, row: Row, answer: Answer) -> bool:
-    """Whether a decision contradicts storage and keeps the module from loading; what strikes any decision does not count."""
+    """Whether a decision contradicts storage and keeps the module from loading; what strikes any decision is out."""
     if not contradicts(row.unit, answer):
         return False
     value = table.fragment.value if table.fragment else {}
@@ -139,7 +137,7 @@ def hurts(world: World, table: Table, row: Row, answer: Answer) -> bool:
 
 
 def ceded(checkpoint: Checkpoint, engines: Sequence[Any], wanted: Mapping[str, frozenset[str]]) -> set[tuple[str, str]]:
-    """Engine releases whose draft asks for a plain module by the name of a quantized one of the target: never mended."""
+    """Engine releases whose draft asks for a plain module by a name of a quantized one of the target: never mended."""
     names: dict[tuple[str, str, str, str], set[str]] = {}
     for table in judged(checkpoint, engines, wanted):
         for row in table.judge.rows:
@@ -187,7 +185,9 @@ def sound(study: Study) -> None:
     assert study.report.plan.certificate.newly_plain_quantized == 0
     lost = ceded(study.checkpoint, study.engines, study.wanted)
     old = {wrong.key for wrong in study.hurt}
-    fresh = {wrong.key for wrong in study.left if wrong.part != "draft" or (wrong.engine, wrong.release) not in lost} - old
+    fresh = {
+        wrong.key for wrong in study.left if wrong.part != "draft" or (wrong.engine, wrong.release) not in lost
+    } - old
     assert not fresh, f"was right and is not any more: {sorted(fresh)[:3]}"
 
 
@@ -204,7 +204,9 @@ def truthful(study: Study) -> None:
         assert again.status == "clean", [finding for finding in again.findings if finding.severity == "error"]
     if report.status == "partly-fixable":
         assert report.plan.edits
-        promised = {finding.rule for finding in report.findings if finding.severity == "error" and finding.fix != "safe"}
+        promised = {
+            finding.rule for finding in report.findings if finding.severity == "error" and finding.fix != "safe"
+        }
         errors = {finding.rule for finding in again.findings if finding.severity == "error"}
         assert errors
         assert errors <= promised
@@ -244,8 +246,10 @@ def lines(raw: bytes) -> list[str]:
 
 def removed_text(line: str, value: Any, patch: list[dict[str, Any]]) -> bool:
     """Whether a line is an entry that the patch takes out, or a list that it writes anew."""
-    return any(op["op"] in ("remove", "replace") for op in patch) or line in ("", "[", "{", "}", "]") or line.endswith(
-        ("[]", "{}")
+    return (
+        any(op["op"] in ("remove", "replace") for op in patch)
+        or line in ("", "[", "{", "}", "]")
+        or line.endswith(("[]", "{}"))
     )
 
 
@@ -395,7 +399,9 @@ def faithful(study: Study, world: Any, solution: Solution, entries: Sequence[str
     assert fmt is not None
     if solution.added and all(item.part == "target" for item in solution.added):
         return
-    mended = {wrong.module for wrong in study.hurt - study.left if wrong.part == "draft" and wrong.decision == "quantized"}
+    mended = {
+        wrong.module for wrong in study.hurt - study.left if wrong.part == "draft" and wrong.decision == "quantized"
+    }
     wrapper = world.family.wrapper if world.family else None
     for unit in world.units:
         if unit.name not in mended or not unit.draft or not unit.stored.plain:

@@ -122,7 +122,9 @@ ROWS = (
         "MTP001",
         "the whole draft unlisted under FP8, which loads without an error; seen in a-qwen3-5-fp8-block-unlisted",
         lambda: build(DENSE, "fp8-block", TARGET(DENSE, "fp8-block")),
-        lambda: build(DENSE, "fp8-block", [*TARGET(DENSE, "fp8-block"), "mtp.fc"], stored=quantized(DENSE, "fp8-block")),
+        lambda: build(
+            DENSE, "fp8-block", [*TARGET(DENSE, "fp8-block"), "mtp.fc"], stored=quantized(DENSE, "fp8-block")
+        ),
         modules=["mtp.layers.0.self_attn.q_proj", "mtp.fc"],
     ),
     Row(
@@ -350,7 +352,9 @@ ROWS = (
         "one shard of three listed, all stored quantized",
         lambda: build(Q35, "ct-w4a16", [*right_list(Q35, "ct-w4a16"), "model.language_model.layers.1.self_attn.q_proj",
                                         "language_model.model.layers.1.self_attn.q_proj"]),
-        lambda: build(Q35, "ct-w4a16", [*right_list(Q35, "ct-w4a16"), "model.language_model.layers.9.self_attn.q_proj"]),
+        lambda: build(
+            Q35, "ct-w4a16", [*right_list(Q35, "ct-w4a16"), "model.language_model.layers.9.self_attn.q_proj"]
+        ),
         part="target",
         modules=["model.language_model.layers.1.self_attn.q_proj"],
     ),
@@ -407,7 +411,12 @@ ROWS = (
         "MTP014",
         "a draft of its own that says nothing",
         lambda: build(gemma4_assistant()),
-        lambda: both(gemma4_assistant(), "nvfp4", ["pre_projection", "post_projection"], stored=dict.fromkeys(gemma4_assistant().draft, "nvfp4")),
+        lambda: both(
+            gemma4_assistant(),
+            "nvfp4",
+            ["pre_projection", "post_projection"],
+            stored=dict.fromkeys(gemma4_assistant().draft, "nvfp4"),
+        ),
         severity="note",
         fix="none",
         status="clean",
@@ -445,6 +454,7 @@ ROWS = (
         lambda: both(Q35, "nvfp4", [*Q35_NVFP4, "none"]),
     ),
 )  # fmt: skip
+
 
 def ids(rows: Sequence[Row]) -> list[str]:
     return [f"{row.rule} {row.name}" for row in rows]

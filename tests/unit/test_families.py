@@ -195,7 +195,6 @@ def _questions() -> list[object]:
 
 
 class TestHandCases:
-
     @pytest.mark.parametrize(("where", "release", "module", "layer", "runtime"), _questions())
     def test_question(self, where: list[str], release: str, module: str, layer: str, runtime: str) -> None:
         family, engine, part = where

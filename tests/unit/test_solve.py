@@ -64,7 +64,9 @@ SPELLINGS = [
 ]
 
 
-@pytest.mark.parametrize(("made", "fmt", "wanted"), SPELLINGS, ids=[f"{row[0].config['model_type']} {row[1]}" for row in SPELLINGS])
+@pytest.mark.parametrize(
+    ("made", "fmt", "wanted"), SPELLINGS, ids=[f"{row[0].config['model_type']} {row[1]}" for row in SPELLINGS]
+)
 def test_an_unlisted_draft_gets_the_recommended_spelling(made: Model, fmt: str, wanted: set[str]) -> None:
     found = solve(target_only(made, fmt))
     assert {item.entry for item in found[0].added if item.part == "draft"} == wanted
@@ -75,7 +77,9 @@ def test_fp8_lists_hold_the_names_of_linears_and_of_the_experts() -> None:
     """Exact names for vLLM, the fused projection of latent attention for SGLang's drafter (7.1)."""
     found = entries(target_only(DS, "fp8-block"))
     layer = "model.layers.2"
-    assert {f"{layer}.mlp.experts", f"{layer}.self_attn.q_a_proj", f"{layer}.mlp.shared_experts.gate_proj"} <= set(found)
+    assert {f"{layer}.mlp.experts", f"{layer}.self_attn.q_a_proj", f"{layer}.mlp.shared_experts.gate_proj"} <= set(
+        found
+    )
     assert f"{layer}" not in found
     assert not any("*" in entry for entry in found)
     aliases = [entry for entry in found if not entry.startswith(layer)]

@@ -128,7 +128,8 @@ def test_a_familys_fault_takes_the_place_of_the_general_outcome() -> None:
 def test_a_fault_can_be_that_it_loads() -> None:
     """7.21: a head that SGLang builds quantized does no harm; vLLM fails on it (7.18)."""
     head = "model.layers.2.shared_head.head"
-    listed = [*right_list(GLM, "nvfp4", draft=False), *(name for name in GLM.bare if name != head), "model.layers.2.mlp*",
+    bare = [name for name in GLM.bare if name != head]
+    listed = [*right_list(GLM, "nvfp4", draft=False), *bare, "model.layers.2.mlp*",
               "model.layers.2.self_attn*"]  # fmt: skip
     checkpoint = build(GLM, "nvfp4", listed)
     assert head not in wrong(checkpoint, "sglang")
