@@ -196,7 +196,8 @@ def test_the_certificate_counts_what_was_compared() -> None:
 
 
 def test_bytes_outside_the_edit_stay() -> None:
-    text = b'{"model_type":"qwen3_5_moe",\r\n\t"x": 1.50e+1, "quantization_config" : {"ignore":["lm_head" ]}, "e":"\\u00e9"}'
+    front = b'{"model_type":"qwen3_5_moe",\r\n\t"x": 1.50e+1, '
+    text = front + b'"quantization_config" : {"ignore":["lm_head" ]}, "e":"\\u00e9"}'
     whole = build(Q35, "nvfp4", target(Q35, "nvfp4"))
     config = json.loads(whole.files[C].raw)
     config["quantization_config"]["ignore"] = ["MARK"]
