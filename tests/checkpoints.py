@@ -373,7 +373,8 @@ _GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True, "des
 
 def _rules(entries: Any) -> Any:
     """Rules of GPTQ's `dynamic`: a dictionary as it is, a list of keys as one."""
-    return entries if entries is ABSENT or not isinstance(entries, list) else {key: {} for key in entries}
+    keys = entries is not ABSENT and isinstance(entries, list) and all(isinstance(key, str) for key in entries)
+    return {key: {} for key in entries} if keys else entries
 
 
 _MIXED = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "producer": PRODUCER, "kv_cache_scheme": None}

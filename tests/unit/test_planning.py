@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from checkpoints import ABSENT, FORMATS, Model, build, glm4_moe, qwen3_5, qwen3_next, read, rewritten, right_list
+from checkpoints import ABSENT, Model, build, glm4_moe, qwen3_5, qwen3_next, read, rewritten, right_list
 
 from mtpfix.analysis import analyse
 from mtpfix.decisions import world_of
 from mtpfix.engines.registry import ENGINES
+from mtpfix.formats.gptq import Gptq
 from mtpfix.model import Checkpoint, Edit, JsonFile
 from mtpfix.planning import count_edits, editable, edits, in_config, reads_sidecar
 from mtpfix.solve import Added, Solution
@@ -45,7 +47,8 @@ PLACES = [
 @pytest.mark.parametrize(("place", "pointer"), PLACES)
 def test_the_config_is_edited_where_it_stands(place: str, pointer: str) -> None:
     checkpoint = build(Q35, "ct-w4a16", target(Q35, "ct-w4a16"), place=place)
-    assert plan_of(checkpoint) == [(C, "add", f"{pointer}/ignore/-", r"re:^mtp\..*")]
+    assert (C, "add", f"{pointer}/ignore/-", r"re:^mtp\..*") in plan_of(checkpoint)
+    assert {(file, where) for file, _, where, _ in plan_of(checkpoint)} == {(C, f"{pointer}/ignore/-")}
     assert analyse(rewritten(checkpoint, analyse(checkpoint).plan.after)).status == "clean"
 
 
@@ -76,16 +79,18 @@ def test_the_sidecars_list_stands_in_for_the_configs() -> None:
     assert in_config(build(GLM, "nvfp4", (), sidecar=["a"], config_list=False).files) is None
 
 
-def test_mixed_precision_of_the_sidecar_is_judged_as_its_readers_read_it() -> None:
-    """vLLM and SGLang take everything from the sidecar where config.json lacks the table of layers."""
+@pytest.mark.parametrize(("lacks", "reader"), [("quantized_layers", "vllm"), ("kv_cache_scheme", "sglang")])
+def test_mixed_precision_of_the_sidecar_is_judged_as_its_readers_read_it(lacks: str, reader: str) -> None:
+    """vLLM takes the sidecar where config.json lacks the table of layers, SGLang where it is silent about the cache."""
     whole = build(Q35, "mixed", ["lm_head"], sidecar=["lm_head", "*"])
     config = json.loads(whole.files[C].raw)
-    del config["quantization_config"]["quantized_layers"]
+    del config["quantization_config"][lacks]
     checkpoint = rewritten(whole, {C: json.dumps(config).encode()})
+    assert reads_sidecar(ENGINES[reader], checkpoint.files)
     report = analyse(checkpoint)
-    assert {edit.file for edit in report.plan.edits} == {H}
-    assert any(edit.op == "remove" for edit in report.plan.edits)
-    assert analyse(rewritten(checkpoint, report.plan.after)).status == "clean"
+    assert [(edit.file, edit.op) for edit in report.plan.edits] == [(H, "remove")]
+    again = analyse(rewritten(checkpoint, report.plan.after))
+    assert {row.verdict for row in again.engines if row.engine == reader and row.latest} == {"loads"}
 
 
 # --- operations -------------------------------------------------------------------------------------------------------
@@ -101,8 +106,6 @@ def test_entries_go_from_the_back_and_come_at_the_end() -> None:
 
 def test_rules_of_a_dictionary_come_before_the_others_in_their_order() -> None:
     fragment = editable(build(Q35, "gptq", {"+:a/b~": {"bits": 8}, "-:x": {}}).files)[0]
-    from mtpfix.formats.gptq import Gptq
-
     where = Gptq().exclusions(fragment.value)
     assert where is not None
     added = tuple(Added(entry, "faithful", entry, "draft") for entry in ("-:1", "-:2"))
@@ -132,15 +135,14 @@ def test_what_is_no_list_gives_way_to_one(held: Any, op: str, kept: list[str]) -
     assert r"re:^mtp\..*" in found[0][3]
 
 
-@pytest.mark.parametrize("fmt", sorted(FORMATS))
-@pytest.mark.parametrize("held", [None, "x", 3, {"a": {}}, [["a"]], [None], [{}], True, "", [""], [1.5, "lm_head"]])
+@pytest.mark.parametrize("fmt", ["ct-w4a16", "fp8-block", "gptq", "nvfp4"])
+@pytest.mark.parametrize("held", [None, "x", {"a": {}}, [["a"]], [None], [{}], [1.5, "lm_head"]])
 def test_no_list_of_any_shape_makes_the_analysis_stop(fmt: str, held: Any) -> None:
-    for sidecar in (None, held):
-        checkpoint = build(Q35, fmt, held, sidecar=sidecar)
-        report = analyse(checkpoint)
-        again = analyse(rewritten(checkpoint, report.plan.after))
-        assert not again.plan.edits
-        assert report.status != "fixable" or again.status == "clean"
+    checkpoint = build(Q35, fmt, held, sidecar=held)
+    report = analyse(checkpoint)
+    again = analyse(rewritten(checkpoint, report.plan.after))
+    assert not again.plan.edits
+    assert report.status != "fixable" or again.status == "clean"
 
 
 @pytest.mark.parametrize(
@@ -149,8 +151,6 @@ def test_no_list_of_any_shape_makes_the_analysis_stop(fmt: str, held: Any) -> No
 def test_no_sidecar_of_any_shape_makes_the_analysis_stop(held: Any) -> None:
     checkpoint = build(Q35, "nvfp4", target(Q35, "nvfp4"))
     files = {**checkpoint.files, H: JsonFile(H, json.dumps(held).encode(), held)}
-    from dataclasses import replace
-
     report = analyse(replace(checkpoint, files=files))
     assert {edit.file for edit in report.plan.edits} <= {C, H}
     assert C in {edit.file for edit in report.plan.edits}
@@ -196,8 +196,6 @@ def test_the_certificate_counts_what_was_compared() -> None:
 
 
 def test_bytes_outside_the_edit_stay() -> None:
-    front = b'{"model_type":"qwen3_5_moe",\r\n\t"x": 1.50e+1, '
-    text = front + b'"quantization_config" : {"ignore":["lm_head" ]}, "e":"\\u00e9"}'
     whole = build(Q35, "nvfp4", target(Q35, "nvfp4"))
     config = json.loads(whole.files[C].raw)
     config["quantization_config"]["ignore"] = ["MARK"]
@@ -210,7 +208,6 @@ def test_bytes_outside_the_edit_stay() -> None:
     assert after.startswith(raw[:front])
     assert after.endswith(raw[front:])
     assert b'"mtp.fc"' in after[front:]
-    assert text  # the odd spellings themselves are the splice tests' subject
 
 
 def test_a_plan_that_mends_nothing_is_empty() -> None:
