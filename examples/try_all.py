@@ -42,9 +42,7 @@ EXPECTED = {
     "GLM-5.3-Flash-NVFP4": Expected(
         "fixable", ("MTP001",), BOTH, ("model.language_model.layers.45*", "model.layers.45*")
     ),
-    "Qwen3.5-35B-A3B-GPTQ-Int4": Expected(
-        "fixable", ("MTP001",), ("config.json",), (r"-:^mtp\\..*",)
-    ),
+    "Qwen3.5-35B-A3B-GPTQ-Int4": Expected("fixable", ("MTP001",), ("config.json",), (r"-:^mtp\\..*",)),
     "gemma-4-31B-it-assistant-NVFP4": Expected("not-fixable", ("MTP007",)),
 }
 
