@@ -24,7 +24,7 @@ from mtpfix.formats.base import ExclusionList, Format
 from mtpfix.model import Certificate, Edit, JsonFile, Plan
 from mtpfix.patch import apply_value, ops, pointer, tokens
 from mtpfix.rules.entries import malformed
-from mtpfix.solve import Bench, Solution, Solver, rewritten
+from mtpfix.solve import Bench, Solution, Solver, listed
 from mtpfix.splice import splice
 
 
@@ -37,7 +37,8 @@ def solutions(world: World, engines: Sequence[Engine], wanted: Mapping[str, froz
     pair = editable(world.files)
     if _alike(pair):
         solved = jury.solve(pair[0], [*jury.readers(pair[0]), *jury.native(pair[1])])
-        return (solved, _moved(solved, pair[1])) if solved else ()
+        if solved and not solved.empty:
+            return solved, _moved(solved, pair[1])
     found = (jury.solve(fragment, jury.benches(fragment)) for fragment in pair)
     return tuple(item for item in found if item is not None)
 
@@ -118,10 +119,14 @@ def in_config(files: Mapping[str, JsonFile]) -> tuple[Fragment, ExclusionList] |
     if len(found) < 2 or found[0][0] is not found[1][0] or found[0][1] is None or found[1][1] is None:
         return None
     own, beside = found[0][1], found[1][1]
-    every = (*own.places, *own.broken)
-    value = rewritten(pair[0].value, own, every, beside.entries)
-    places = tuple(range(len(beside.entries)))
-    return Fragment(pair[0].file, pair[0].pointer, value), replace(own, entries=beside.entries, places=places)
+    held = listed(pair[1].value, beside)
+    value = _put(pair[0].value, tokens(own.pointer), ({} if own.keyed else []) if held is None else held)
+    return Fragment(pair[0].file, pair[0].pointer, value), replace(beside, pointer=own.pointer)
+
+
+def _put(value: Any, path: Sequence[str], new: Any) -> Any:
+    """A value with another one at the end of a path."""
+    return {**value, path[0]: _put(value.get(path[0], {}), path[1:], new)} if path else new
 
 
 def editable(files: Mapping[str, JsonFile]) -> tuple[Fragment, ...]:
@@ -207,7 +212,7 @@ def _new_key(item: Solution, place: str, entry: str) -> Iterator[Edit]:
 
     Where names are no rules but have a word each, the one that exists gets another word.
     """
-    file, value, held = item.fragment.file, item.where.value, item.listed()
+    file, value, held = item.fragment.file, item.where.value, listed(item.fragment.value, item.where)
     exists = isinstance(held, Mapping) and entry in held
     if exists and isinstance(value, str):
         yield Edit(file, "replace", place + pointer(entry), value)

@@ -26,6 +26,7 @@ Role = Literal["faithful", "stripped", "alias"]
 Verdicts = tuple[tuple[Answer, ...], ...]
 PARTS: tuple[Part, ...] = ("target", "draft")
 EXPERT_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
+MANY = 500  # entries from which on it pays to set aside those without effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +53,6 @@ class Solution:
     def empty(self) -> bool:
         return not self.removed and not self.added
 
-    def listed(self) -> Any:
-        """The list as it stands, None where there is none."""
-        found: Any = self.fragment.value
-        for step in self.where.pointer.split("/")[1:]:
-            found = found.get(step)
-        return found
-
     def value(self) -> Mapping[str, Any]:
         """The quantization config after the change."""
         return rewritten(self.fragment.value, self.where, self.removed, [item.entry for item in self.added])
@@ -81,6 +75,14 @@ def contradicts(unit: Unit, answer: Answer) -> bool:
     if unit.stored.plain:
         return answer.decision in ("quantized", "error")
     return answer.decision in ("plain", "error")
+
+
+def listed(value: Mapping[str, Any], where: ExclusionList) -> Any:
+    """What stands in the list's place, None where nothing does."""
+    found: Any = value
+    for step in where.pointer.split("/")[1:]:
+        found = found.get(step)
+    return found
 
 
 def rewritten(
@@ -139,7 +141,9 @@ class Solver:
         self._judged: dict[tuple[int, str, str], bool] = {}
         lost = colliding(benches)
         self._ceded = {id(judge) for at, (_, judge, _) in seats.items() if at in lost}
+        self._idle: tuple[int, ...] = ()
         self.base = self._try((), ())
+        self._idle = self._without_effect() if len(where.entries) > MANY else ()
 
     def solve(self, malformed: Callable[[str], bool]) -> Solution:
         """The change that mends most and harms nothing; an empty one where nothing can be mended."""
@@ -159,12 +163,33 @@ class Solver:
     def _try(self, removed: Iterable[int], entries: Sequence[str]) -> Verdicts:
         at = (tuple(removed), tuple(entries))
         if at not in self._known:
-            values = {id(bench): rewritten(bench.value, bench.where, *at) for bench in self._benches}
-            self._known[at] = tuple(
-                judge.answers(self.world, values[id(bench)])
-                for judge, bench in zip(self.judges, self._benches, strict=True)
-            )
+            self._known[at] = self._decided((*at[0], *self._idle), at[1])
         return self._known[at]
+
+    def _decided(self, removed: Iterable[int], entries: Sequence[str]) -> Verdicts:
+        gone = tuple(removed)
+        values = {id(bench): rewritten(bench.value, bench.where, gone, entries) for bench in self._benches}
+        return tuple(
+            judge.answers(self.world, values[id(bench)])
+            for judge, bench in zip(self.judges, self._benches, strict=True)
+        )
+
+    def _without_effect(self) -> tuple[int, ...]:
+        """Places of entries that decide nothing in any engine, not even by themselves: trials go without them.
+
+        What decides is set aside until a list of the rest decides as no list does.
+        """
+        rest = dict(zip(self.where.places, self.where.entries, strict=True))
+        bare = self._decided((*self.where.broken, *rest), ())
+        state = self.base
+        while rest:
+            told = {new.cause.entry for old, new in _differing(bare, state)}
+            fewer = {place: entry for place, entry in rest.items() if entry not in told}
+            if not told or len(fewer) == len(rest):
+                return () if told else tuple(rest)
+            rest = fewer
+            state = self._decided((*self.where.broken, *(at for at in self.where.places if at not in rest)), ())
+        return ()
 
     def _wrong(self, judge: Judge, row: Row, answer: Answer) -> bool:
         """Whether a decision contradicts how the module is stored, in a way that hurts in this engine."""
@@ -350,11 +375,11 @@ class Solver:
         return self._missing_names(self._try(removed, firsts))
 
     def _stripped(self) -> Iterator[tuple[Unit, str]]:
-        """The draft's units that sit under a wrapper, with their names without it."""
+        """The units under the draft's wrapper, with their names without it; the target's are there to be kept apart."""
         wrapper = self.world.family.wrapper if self.world.family else None
         if wrapper:
             for unit in self.world.units:
-                if unit.draft and unit.name.startswith(wrapper[0]):
+                if unit.name.startswith(wrapper[0]):
                     yield unit, wrapper[1] + unit.name.removeprefix(wrapper[0])
 
     def _missing_names(self, state: Verdicts) -> set[str]:
@@ -586,6 +611,12 @@ class Solver:
         return tuple(place for place in removed if place not in stays), tuple(
             item for item in added if item.entry not in back
         )
+
+
+def _differing(one: Verdicts, other: Verdicts) -> Iterator[tuple[Answer, Answer]]:
+    """The answers that are not the same under two lists."""
+    for old, new in zip(one, other, strict=True):
+        yield from (pair for pair in zip(old, new, strict=True) if pair[0] != pair[1])
 
 
 def _halves(answer: Answer) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import checkpoints as known
-from checkpoints import ABSENT, FORMATS, MODELS, Format, Json, Model, Shape
+from checkpoints import ABSENT, FORMATS, MODELS, Json, Model, Shape
 from hypothesis import strategies as st
 
 from mtpfix.model import Checkpoint
@@ -81,8 +81,10 @@ class Case:
     style: int
 
     @property
-    def format(self) -> Format:
-        return FORMATS[self.fmt]
+    def hostile(self) -> bool:
+        """Whether a list holds something that is no text."""
+        lists = [entries for entries in (self.ignore, self.sidecar) if isinstance(entries, list)]
+        return any(not isinstance(entry, str) for entries in lists for entry in entries)
 
     def build(self, *, seed: int | None = None) -> Checkpoint:
         """The checkpoint. `seed`: with its tensors, shards and entries in another order."""
@@ -254,3 +256,25 @@ def cases(draw: Any, families: Sequence[str] = tuple(MODELS), formats: Sequence[
     if draw(st.integers(0, 19)) == 0:
         ignore = ABSENT
     return Case(family, fmt, made, stored, ignore, sidecar, draw(st.integers(0, len(DUMPS) - 1)))
+
+
+# --- what right exporters write ---------------------------------------------------------------------------------------
+
+
+_EVERYWHERE = ("nvfp4", "modelopt-fp8", "mixed", "ct-nvfp4", "ct-fp8", "ct-w4a16", "fp8-block", "gptq")
+EXPORTED = (
+    *((family, fmt) for family in ("llama", "qwen3_moe") for fmt in _EVERYWHERE),
+    *((family, fmt) for family in ("glm4_moe", "deepseek_v3") for fmt in ("nvfp4", "mixed")),
+    *(("qwen3_5", fmt) for fmt in ("nvfp4", "modelopt-fp8", "mixed")),
+)
+
+
+@st.composite
+def exported(draw: Any) -> Case:
+    """A checkpoint with the list that its exporter should have written, in both files or in one."""
+    family, fmt = draw(st.sampled_from(EXPORTED))
+    depth, stored = draw(st.sampled_from(DEPTHS))
+    made = only(MODELS[family](layers=depth, experts=2, drafts=draw(st.sampled_from((1, 1, 0)))), stored, depth)
+    entries = list(draw(st.permutations(known.right_list(made, fmt))))
+    sidecar = draw(st.sampled_from((entries, None))) if FORMATS[fmt].sidecar else None
+    return Case(family, fmt, made, {}, entries, sidecar, draw(st.integers(0, len(DUMPS) - 1)))

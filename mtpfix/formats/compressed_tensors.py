@@ -28,7 +28,8 @@ class CompressedTensors:
         return self.aliases(node, reach)
 
     def aliases(self, node: str, reach: Reach) -> tuple[str, ...]:
-        return (node,) if reach == "leaf" else (rf"re:^{re.escape(node)}\..*",)
+        whole = re.escape(node)
+        return (node, f"re:^{whole}$") if reach == "leaf" else (rf"re:^{whole}\..*",)
 
     def covers(self, entry: str, name: str) -> bool:
         if entry.startswith("re:"):

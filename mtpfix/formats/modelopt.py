@@ -32,7 +32,7 @@ class ModelOpt:
 
     def spellings(self, node: str, reach: Reach, entries: tuple[str, ...]) -> tuple[str, ...]:
         if reach == "leaf":
-            return (node,)
+            return node, f"{node}*"  # with the star, SGLang does not take a leaf of latent attention for every layer's
         tight, loose = f"{node}.*", f"{node}*"
         if reach == "experts":
             return (loose, node)

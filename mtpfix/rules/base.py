@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mtpfix import releases
 from mtpfix.decisions import Judge, Profile, Table, World
 from mtpfix.engines.sources import Fragment
 from mtpfix.formats.base import Format
 from mtpfix.model import EngineRow, Finding, FixKind, Location, Part, Severity
-from mtpfix.solve import Solution
 from mtpfix.verdicts import Mismatch
+
+if TYPE_CHECKING:
+    from mtpfix.solve import Solution  # which reads what an entry means: rules/entries.py
 
 Key = tuple[str, tuple[str, ...], Part, str]
 

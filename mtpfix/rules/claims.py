@@ -39,11 +39,20 @@ def claims(
         out.setdefault(home.rule(claim, fragment), []).append(claim)
         if after is not None and not same:
             out.setdefault(home.rule(Claim(after, False), fragment), []).append(Claim(after, False))
-    for item in still.values():
-        if item.judge.part == "draft" and home.collision(item.judge):  # right by accident before
-            claim = Claim(item, False, collision=home.collision(item.judge))
-            out.setdefault(home.rule(claim, fragments.get(id(item.judge))), []).append(claim)
+    for lost in _by_judge(still.values()):
+        name = next((home.clash(item) for item in lost if home.clash(item)), "")
+        if name:
+            out.setdefault("MTP015", []).extend(Claim(item, False, collision=name) for item in lost)
     return out
+
+
+def _by_judge(found: Iterable[Mismatch]) -> Iterable[list[Mismatch]]:
+    """What a plan takes from a draft that had it by accident, under names that are the target's."""
+    out: dict[int, list[Mismatch]] = {}
+    for item in found:
+        if item.judge.part == "draft" and item.kind == "unlisted":
+            out.setdefault(id(item.judge), []).append(item)
+    return out.values()
 
 
 def _alike(before: Mismatch, after: Mismatch | None) -> bool:
@@ -67,6 +76,7 @@ class _Home:
         self.world = world
         self.tables = tables
         self._names: dict[tuple[object, ...], frozenset[str]] = {}
+        self._fitting: dict[tuple[str, str], frozenset[str]] = {}
         self._meanings: dict[tuple[str, int], list[str]] = {}
         self._collisions: dict[int, str] = {}
         self._readings: dict[tuple[str, str], set[str]] = {}
@@ -78,15 +88,26 @@ class _Home:
         stored = item.row.unit.stored
         if stored.scheme.kind == "odd" or stored.scheme.extra or self.must_be_plain(claim):
             return "MTP007"
-        if item.kind == "scales":
-            return "MTP012"
-        if item.kind == "scheme":
-            return "MTP009"
+        if item.kind in ("scales", "scheme"):
+            return "MTP008" if self._built_as_stored(item) else "MTP012" if item.kind == "scales" else "MTP009"
         if item.kind == "error":
             return self._error(claim, fragment)
         if item.kind == "unexpected":
             return self._unexpected(claim)
         return self._unlisted(claim, fragment) if claim.fixed else self._cannot(claim)
+
+    def _built_as_stored(self, item: Mismatch) -> bool:
+        """Whether the newest release of the same engine builds a module in the very scheme that is stored."""
+        at = (item.judge.engine.name, item.judge.part)
+        if at not in self._fitting:
+            self._fitting[at] = frozenset(
+                row.unit.name
+                for table in self.tables
+                if table.judge.profile.latest and (table.judge.engine.name, table.judge.part) == at
+                for row, answer in table.decided
+                if answer.scheme == row.unit.stored.scheme.name
+            )
+        return item.row.unit.name in self._fitting[at] and not item.row.unit.stored.scheme.missing
 
     def must_be_plain(self, claim: Claim) -> bool:
         """Whether a module that its family keeps in full precision is stored quantized."""
@@ -124,8 +145,7 @@ class _Home:
         return len(kinds) > 1
 
     def _unexpected(self, claim: Claim) -> str:
-        item = claim.mismatch
-        if not claim.fixed and item.judge.part == "draft" and self._clashes(item.judge, item.row, item.answer):
+        if not claim.fixed and claim.mismatch.judge.part == "draft" and self.clash(claim.mismatch):
             return "MTP015"
         if not claim.location:
             return "MTP008"
@@ -196,6 +216,11 @@ class _Home:
             found = (row.ask.runtime for row, answer in rows if row.ask and self._clashes(judge, row, answer))
             self._collisions[id(judge)] = next(found, "")
         return self._collisions[id(judge)]
+
+    def clash(self, item: Mismatch) -> str:
+        """The name that a module has in common with one of the other part that is stored otherwise, or ""."""
+        asked = item.row.ask
+        return asked.runtime if asked and self._clashes(item.judge, item.row, item.answer) else ""
 
     def _clashes(self, judge: Judge, row: Row, answer: Answer) -> bool:
         """Whether a decision is not how a module is stored, and how one of the other part with its name is."""

@@ -235,3 +235,13 @@ def test_the_registry_is_whole() -> None:
         assert rule.fix in ("safe", "unsafe", "none")
         assert rule.explanation.endswith("\n")
         assert rule.summary
+
+
+def test_a_scheme_that_only_old_releases_do_not_build_is_the_engines_fault() -> None:
+    """SGLang takes MXFP8 for FP8 before 0.5.18: the declaration is right (MTP008, not MTP009)."""
+    entries = [*right_list(Q35, "nvfp4", draft=False), "mtp.fc"]
+    report = analyse(both(Q35, "mxfp8", entries, stored=dict.fromkeys(Q35.draft, "mxfp8")))
+    assert report.status == "clean"
+    assert {(item.rule, item.engines) for item in report.findings if "sglang" in item.engines[0]} == {
+        ("MTP008", ("sglang<0.5.18",))
+    }

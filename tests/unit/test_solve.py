@@ -22,6 +22,7 @@ from checkpoints import (
     right_list,
 )
 
+from mtpfix import solve as solver
 from mtpfix.analysis import analyse, wanted_releases
 from mtpfix.decisions import judges, tables, world_of
 from mtpfix.engines.registry import ENGINES
@@ -293,3 +294,44 @@ def test_shards_and_experts_are_judged_once() -> None:
 def test_an_absent_list_is_made() -> None:
     plan = analyse(build(qwen3_5(dense=True), "ct-fp8", ABSENT)).plan
     assert [(edit.op, edit.pointer) for edit in plan.edits] == [("add", "/quantization_config/ignore")]
+
+
+# --- long lists -------------------------------------------------------------------------------------------------------
+
+
+LONG = [
+    (Q35, "nvfp4", ["*", "mtp.layers.0.*", "mtp.layers.0.self_attn.q_proj"]),
+    (Q35, "mixed", ["mtp.fc", "mtp.layers.0.mlp.experts.0.up_proj", "*.mlp.*"]),
+    (DENSE, "fp8-block", ["mtp.layers.0.mlp.gate_proj", "mtp.*", "mtp.fc", "mtp.fc"]),
+    (DS, "modelopt-fp8", ["model.layers.2.self_attn.q_a_proj", "model.layers.2.self_attn.kv_b_proj"]),
+    (GLM, "ct-fp8", [r"re:^model\.layers\.2\..*", "model.layers.2.self_attn.v_proj", "re:.*0.*", None, 3]),
+    (GLM5, "nvfp4", ["model.layers.2.*", "model.language_model.layers.1*"]),  # one that a class looks up by itself
+    (Q35, "gptq", {r"+:.*mtp.*": {"bits": 4}, r"-:^mtp\..*": {}, r"-:.*linear_attn.*": {}, "-:nothing": {}}),
+]
+
+
+@pytest.mark.parametrize(
+    ("made", "fmt", "listed"), LONG, ids=[f"{row[0].config['model_type']} {row[1]}" for row in LONG]
+)
+def test_entries_without_effect_are_set_aside_without_effect(
+    made: Model, fmt: str, listed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials leave out what decides nothing: the outcome is the same as with it."""
+    idle = ["nowhere", "model.layers.777.mlp.up_proj", "re:^nowhere$"]
+    whole = listed if isinstance(listed, dict) else [*right_list(made, fmt, draft=False), *idle, *listed, *idle]
+    checkpoint = build(made, fmt, whole, sidecar=whole)
+    plain = [(item.removed, item.added) for item in solve(checkpoint)]
+    monkeypatch.setattr(solver, "MANY", 0)
+    assert [(item.removed, item.added) for item in solve(checkpoint)] == plain
+
+
+def test_lists_in_another_order_are_mended_alike() -> None:
+    """Two files with one list are mended as one; where that is not to be had, each by itself, as unlike lists are."""
+    stored = {"model.layers.2.self_attn.kv_b_proj": "nvfp4-w4a16"}
+    listed = [*right_list(DS, "nvfp4", draft=False), "model.layers.2.mlp.shared_experts.up_proj",
+              "model.layers.2.self_attn.kv_a_proj_with_mqa"]  # fmt: skip
+    found = []
+    for beside in (listed, listed[::-1]):
+        report = analyse(build(DS, "w4a16-nvfp4", listed, sidecar=beside, stored=stored))
+        found.append((report.status, {(item.rule, item.severity, item.fix) for item in report.findings}))
+    assert found[0] == found[1]
