@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from mtpfix import patterns, releases
@@ -15,6 +14,7 @@ from mtpfix.engines.base import Engine
 from mtpfix.engines.registry import ENGINES
 from mtpfix.errors import UsageError
 from mtpfix.formats import format_of
+from mtpfix.frozen import dataclass, replace
 from mtpfix.model import (
     Answer,
     Checkpoint,

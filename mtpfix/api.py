@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from mtpfix import analysis
@@ -16,6 +15,7 @@ from mtpfix.checkpoint import opening
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.source import parse
 from mtpfix.errors import FindingsError, UsageError
+from mtpfix.frozen import replace
 from mtpfix.model import Checkpoint, DecisionRow, Plan, Report, Source
 
 if TYPE_CHECKING:

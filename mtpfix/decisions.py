@@ -8,7 +8,6 @@ costs only the matching.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -35,6 +34,7 @@ from mtpfix.families.base import (
 )
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import Key, key_of
+from mtpfix.frozen import dataclass, field
 from mtpfix.model import Answer, Cause, Checkpoint, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
 from mtpfix.names import tensor_name
 from mtpfix.storage.lacking import lacking

@@ -7,8 +7,9 @@ never change what an earlier one found.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+
+from mtpfix.frozen import dataclass, field
 
 Part = Literal["target", "draft"]
 Layer = Literal["linear", "moe", "lm_head", "embedding"]

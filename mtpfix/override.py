@@ -22,7 +22,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from mtpfix import releases
@@ -30,6 +29,7 @@ from mtpfix.analysis import analyse, repaired
 from mtpfix.decisions import Judge, World, judges, world_of
 from mtpfix.engines.registry import ENGINES
 from mtpfix.engines.sources import CONFIG, SIDECAR, declared, fragment_for
+from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Checkpoint, EngineRow, JsonFile, Report
 
 FLAGS: Mapping[str, str] = {"vllm": "--hf-overrides", "sglang": "--json-model-override-args"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from mtpfix.decisions import Judge, Table, World, judges
@@ -21,6 +20,7 @@ from mtpfix.engines.sources import (
 )
 from mtpfix.formats import format_of
 from mtpfix.formats.base import ExclusionList, Format
+from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Certificate, Edit, JsonFile, Plan
 from mtpfix.patch import apply_value, ops, pointer, tokens
 from mtpfix.rules.entries import malformed

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+
+from mtpfix.frozen import dataclass
 
 MAX_LENGTH = 4000
 MAX_TRIES = 200_000

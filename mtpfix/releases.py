@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+
+from mtpfix.frozen import dataclass
 
 _PART = re.compile(r"\d+|[a-z]+")
 _SUFFIX = {"dev": -2, "rc": -1, "post": 1}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from mtpfix import releases
@@ -15,6 +14,7 @@ from mtpfix.decisions import World, judges, tables, world_of
 from mtpfix.engines.registry import ENGINES
 from mtpfix.engines.sources import Fragment
 from mtpfix.formats import format_of
+from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Checkpoint, Finding, JsonFile, Part, Report
 from mtpfix.output import matrix
 from mtpfix.planning import editable

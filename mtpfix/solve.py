@@ -11,13 +11,13 @@ aliases (an engine's own names) for what is still missing; drop every alias that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from mtpfix.decisions import Judge, Row, Unit, World
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.formats.base import ExclusionList, Format, Reach
+from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Answer, Cause, Part
 from mtpfix.rules.entries import means
 from mtpfix.verdicts import mismatch

@@ -31,12 +31,12 @@ import stat
 import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from mtpfix.errors import ConflictError, UnreadableError, UsageError, WriteError
+from mtpfix.frozen import dataclass
 
 JOURNAL = ".mtpfix-journal.json"
 LOCK_SECONDS = 20.0

@@ -9,7 +9,6 @@ were read only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +17,7 @@ from mtpfix.decisions import Judge, Row, Table, World
 from mtpfix.families.base import Fault, ask
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import key_of
+from mtpfix.frozen import dataclass, field
 from mtpfix.model import Answer, EngineRow, VerdictKind
 
 _RANK: dict[VerdictKind, int] = {"loads": 0, "unsupported": 1, "unknown": 2, "degrades": 3, "fails": 4}

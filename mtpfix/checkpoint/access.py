@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from threading import Lock
 
 from mtpfix.errors import UsageError
+from mtpfix.frozen import dataclass, field
 
 
 class Traffic:

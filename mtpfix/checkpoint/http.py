@@ -11,13 +11,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
 from mtpfix.checkpoint.access import Access, is_token
 from mtpfix.errors import UnreadableError, UsageError
+from mtpfix.frozen import dataclass
 from mtpfix.names import shown
 
 TIMEOUT = 30.0  # seconds without a byte

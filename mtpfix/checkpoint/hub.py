@@ -14,7 +14,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 from urllib.parse import quote
@@ -27,6 +26,7 @@ from mtpfix.checkpoint.index import INDEX, WEIGHT_MAP, index_name, shard_names
 from mtpfix.checkpoint.jsonfiles import CONFIG, MAX_JSON_BYTES, NAMES
 from mtpfix.checkpoint.reading import HeaderRow, read_checkpoint
 from mtpfix.errors import UnreadableError
+from mtpfix.frozen import dataclass
 from mtpfix.model import Checkpoint, Source
 
 ENDPOINT = "https://huggingface.co"

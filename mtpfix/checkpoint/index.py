@@ -8,12 +8,12 @@ the name of the index differs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from mtpfix.checkpoint.collect import WeightMap
 from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.errors import UnreadableError
+from mtpfix.frozen import replace
 from mtpfix.model import Index, JsonFile, Problem, RawModule
 from mtpfix.names import natural_key, shown, split_name, tensor_name
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ import click
 from mtpfix.cli import create_pr, options, remote, summary
 from mtpfix.cli.terminal import echo, page, talk
 from mtpfix.errors import UsageError
+from mtpfix.frozen import dataclass
 from mtpfix.model import Report
 from mtpfix.output import human
 from mtpfix.output.base import RuleText

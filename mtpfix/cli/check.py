@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ from mtpfix.cli import options, remote, summary
 from mtpfix.cli.guard import tell
 from mtpfix.cli.terminal import page_for, write
 from mtpfix.errors import MtpfixError, UsageError
+from mtpfix.frozen import dataclass
 from mtpfix.model import Report
 from mtpfix.output.base import CheckResult, Page
 

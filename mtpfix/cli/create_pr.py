@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -14,6 +13,7 @@ import click
 from mtpfix.cli.remote import Remote
 from mtpfix.cli.terminal import echo, page, talk
 from mtpfix.errors import UsageError
+from mtpfix.frozen import dataclass, replace
 from mtpfix.output import human, json_v1
 from mtpfix.output.text import listed, paragraph
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,6 +10,7 @@ import click
 
 from mtpfix.cli import options, summary
 from mtpfix.cli.terminal import page_for, write
+from mtpfix.frozen import dataclass
 from mtpfix.output import FORMATS
 from mtpfix.output.base import ChangePoint, Disagreement, EngineFacts, Profile, Replayed
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.terminal import page_for, write
+from mtpfix.frozen import dataclass
 from mtpfix.model import DecisionRow
 from mtpfix.output.base import Page
 

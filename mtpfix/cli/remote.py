@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -15,6 +14,7 @@ import click
 
 from mtpfix.checkpoint.access import Access, Traffic
 from mtpfix.cli.terminal import talk
+from mtpfix.frozen import dataclass, field
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FIRST, _ON_TERMINAL, _ELSEWHERE = 1.0, 0.2, 10.0  # seconds until progress is told, and between two tellings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.terminal import page_for, write
 from mtpfix.errors import UsageError
+from mtpfix.frozen import dataclass
 
 GOOD, BAD = 0, 1
 _FORMATS = ("human", "json", "markdown")

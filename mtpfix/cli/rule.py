@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import click
 from mtpfix.cli import options, summary
 from mtpfix.cli.terminal import page_for, write
 from mtpfix.errors import UsageError
+from mtpfix.frozen import dataclass
 from mtpfix.output.base import Page, RuleList
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import click
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.terminal import echo, page, talk
 from mtpfix.errors import UnreadableError
+from mtpfix.frozen import dataclass
 from mtpfix.output.base import Page
 from mtpfix.output.text import Cell, clean, paragraph, table
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import click
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.terminal import page, talk
 from mtpfix.errors import WriteError
+from mtpfix.frozen import dataclass
 from mtpfix.output.text import paragraph
 
 

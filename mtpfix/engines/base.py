@@ -11,9 +11,9 @@ Three questions, kept apart so that each can be tested alone:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mtpfix.frozen import dataclass, field
 from mtpfix.model import Answer, Layer, Mapper, Packed
 
 MappingStr = Mapping[str, str]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Answer, Cause, Layer
 from mtpfix.regexes import Regex, TooCostly, compiled
 
@@ -376,10 +376,14 @@ class Segments:
         return below
 
 
-@dataclass(slots=True)
 class _Node:
-    children: dict[int, dict[str, _Node]] = field(default_factory=dict)
-    index: int | None = None
+    """A segment: what may follow it, by length and text, and the first pattern that ends with it."""
+
+    __slots__ = ("children", "index")
+
+    def __init__(self) -> None:
+        self.children: dict[int, dict[str, _Node]] = {}
+        self.index: int | None = None
 
 
 def tails(text: str) -> Iterator[str]:

@@ -15,9 +15,9 @@ TRT-LLM hf_quant_config.json first where it names an algorithm
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from mtpfix.frozen import dataclass
 from mtpfix.model import JsonFile
 from mtpfix.releases import at_least
 

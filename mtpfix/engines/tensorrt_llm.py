@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from fnmatch import translate
 from typing import Any
 
@@ -35,6 +34,7 @@ from mtpfix.engines.listing import (
 )
 from mtpfix.engines.releases import at_least, modelled
 from mtpfix.engines.trtllm_qwen import exclusion_names, layer_names
+from mtpfix.frozen import replace
 from mtpfix.model import Answer, Cause, Layer, Packed
 from mtpfix.regexes import Regex
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mtpfix.families.base import Family, text_configs
 from mtpfix.families.loader import load
+from mtpfix.frozen import dataclass
 
 
 @dataclass(frozen=True, slots=True)

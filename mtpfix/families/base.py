@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from mtpfix.families.patterns import Key, PatternMap, fill
+from mtpfix.frozen import dataclass, field, replace
 from mtpfix.model import DecisionKind, Layer, Mapper, Packed, Part, VerdictKind
 from mtpfix.releases import Span, holds
 

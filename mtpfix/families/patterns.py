@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from typing import Generic, TypeVar
+
+from mtpfix.frozen import dataclass
 
 T = TypeVar("T")
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from mtpfix.formats.base import ExclusionList, Reach, at, regex_matches, without_wrapper
+from mtpfix.frozen import replace
 
 _FULL_PRECISION = 16
 _PLAIN: Mapping[str, Any] = {"bits": _FULL_PRECISION, "data_type": "fp"}

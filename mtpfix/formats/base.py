@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from mtpfix.frozen import dataclass, field
 from mtpfix.regexes import TooCostly, compiled
 
 Reach = Literal["below", "experts", "leaf"]

@@ -6,10 +6,10 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mtpfix
+from mtpfix.frozen import dataclass
 from mtpfix.model import Edit, Plan, Report
 from mtpfix.output import human, markdown
 from mtpfix.output.base import RuleText

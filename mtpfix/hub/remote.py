@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -19,6 +18,7 @@ from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.http import Session
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES
 from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
+from mtpfix.frozen import dataclass
 from mtpfix.hub.describe import marks
 
 if TYPE_CHECKING:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from mtpfix.analysis import Scope, repaired
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.hub import read_hub
 from mtpfix.checkpoint.jsonfiles import NAMES
 from mtpfix.errors import UnreadableError
+from mtpfix.frozen import dataclass, replace
 from mtpfix.hub.remote import Listed, PullRequest, Remote, Tree
 from mtpfix.model import Checkpoint, Source
 from mtpfix.review import Review, review

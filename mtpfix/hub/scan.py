@@ -11,7 +11,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
 from itertools import islice
 from types import TracebackType
 from typing import IO, Any
@@ -23,6 +22,7 @@ from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.hub import read_hub
 from mtpfix.checkpoint.source import parse
 from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
+from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Report
 
 Row = dict[str, Any]

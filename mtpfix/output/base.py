@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+from mtpfix.frozen import dataclass, field
 from mtpfix.model import DecisionRow, Report
 
 

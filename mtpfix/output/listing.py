@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import zip_longest
 
+from mtpfix.frozen import dataclass
 from mtpfix.model import DecisionRow
 from mtpfix.output import matrix
 from mtpfix.output.base import EngineFacts, Page, Profile, Replayed, RuleList, RuleText, TensorList, TensorRow

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
+from mtpfix.frozen import dataclass, replace
 from mtpfix.model import DecisionRow, EngineRow, Part, VerdictKind
 from mtpfix.releases import key
 

@@ -6,13 +6,13 @@ A rule knows no engine and no format: it reads the decisions before and after th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mtpfix import releases
 from mtpfix.decisions import Judge, Profile, Table, World
 from mtpfix.engines.sources import Fragment
 from mtpfix.formats.base import Format
+from mtpfix.frozen import dataclass, field
 from mtpfix.model import EngineRow, Finding, FixKind, Location, Part, Severity
 from mtpfix.verdicts import Mismatch
 

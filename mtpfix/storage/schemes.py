@@ -9,9 +9,9 @@ export.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from mtpfix.frozen import dataclass
 from mtpfix.storage.layouts import (
     Fit,
     Solve,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mtpfix.engines.sglang.switches import on
+from mtpfix.frozen import dataclass
 
 _ACTIVATION_FORMATS = ("naive-quantized", "int-quantized", "float-quantized", "nvfp4-pack-quantized")
 _PACKED = "pack-quantized"

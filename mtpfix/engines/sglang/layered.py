@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.listing import Entry, escaped
 from mtpfix.engines.sglang.names import mapped_keys
 from mtpfix.engines.sglang.switches import on
+from mtpfix.frozen import dataclass
 from mtpfix.model import Layer
 
 _INNER, _OUTER = "language_model.model.", "model.language_model."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
@@ -13,6 +12,7 @@ from mtpfix.engines.sglang.layered import Layered
 from mtpfix.engines.sglang.names import mapped, with_unwrapped
 from mtpfix.engines.sglang.skip import Skips
 from mtpfix.engines.sglang.switches import on
+from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Layer
 
 _UNLISTED = "no entry of the list excludes it"

@@ -7,11 +7,11 @@ At most one substring rule, then one prefix rule, then one suffix rule; in each 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from mtpfix.engines.listing import Entry, sound
+from mtpfix.frozen import replace
 from mtpfix.model import Mapper
 
 _WRAPPER = "language_model."

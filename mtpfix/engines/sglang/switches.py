@@ -5,10 +5,10 @@ Rows that name no method concern detection or a model type only, not the matchin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from mtpfix.engines.releases import at_least, key, modelled
+from mtpfix.frozen import dataclass
 
 _SKIPPING = ("modelopt_fp8", "modelopt_fp4", "modelopt_mixed", "fp8", "mxfp8", "blockwise_int8")
 _MODELOPT = ("modelopt_fp8", "modelopt_fp4", "modelopt_mixed")

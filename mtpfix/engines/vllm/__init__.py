@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery, Method
@@ -12,6 +11,7 @@ from mtpfix.engines.vllm import compressed_tensors, fp8, gptq_awq, inc, modelopt
 from mtpfix.engines.vllm.answers import Constant, Decider, Refusal, SafeMatcher, plain
 from mtpfix.engines.vllm.detect import UNQUANTIZED, detect
 from mtpfix.engines.vllm.switches import ENGINE_NAME, METHODS, change_points, known
+from mtpfix.frozen import replace
 from mtpfix.model import Answer, Cause, Packed
 
 __all__ = ["ENGINE"]

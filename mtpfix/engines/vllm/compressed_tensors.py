@@ -7,7 +7,6 @@ C/compressed_tensors_moe/compressed_tensors_moe.py:25 (experts).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
@@ -16,6 +15,7 @@ from mtpfix.engines.vllm.ct_schemes import Group, embedding_scheme, experts_sche
 from mtpfix.engines.vllm.entries import Entry, escaped, in_force, mapped, numbered, read, rename
 from mtpfix.engines.vllm.matching import Patterns, agreed, shards
 from mtpfix.engines.vllm.switches import on
+from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Layer, Mapper, Packed
 
 _PROJECTIONS = ("gate_proj", "up_proj", "down_proj")

@@ -7,11 +7,11 @@ Read at vllm-0.33.0 C/compressed_tensors.py:419-930 (linears) and C/compressed_t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mtpfix.engines.vllm.answers import Refusal
 from mtpfix.engines.vllm.switches import on
+from mtpfix.frozen import dataclass
 
 _ACTIVATION_FORMATS = ("naive-quantized", "int-quantized", "float-quantized", "nvfp4-pack-quantized")
 _STRATEGIES = ("tensor", "channel", "group", "block", "token", "tensor_group", "attn_head")

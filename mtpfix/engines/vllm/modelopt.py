@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
@@ -15,6 +14,7 @@ from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, l
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename
 from mtpfix.engines.vllm.matching import Ancestors, Contained, Exact, Globs, SkipList
 from mtpfix.engines.vllm.switches import ALGOS, MIXED_EXPERTS, MIXED_LINEAR, algos, on
+from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Layer, Mapper, Packed
 
 _VISION = re.compile("vision_tower|vision_model")
