@@ -23,6 +23,7 @@ from mtpfix.model import (
     EngineRow,
     Finding,
     JsonFile,
+    Location,
     Plan,
     Report,
     Status,
@@ -224,6 +225,8 @@ class _Study:
     def report(self, fmt: str, scope: Scope, unsafe: bool) -> Report:
         world, checkpoint = self.world, self.world.checkpoint
         found = self.findings(scope)
+        configs = tuple(Location(each.file, each.pointer) for each in editable(world.files))
+        places = [*configs, *(place for finding in found for place in finding.locations)]
         return Report(
             source=checkpoint.source,
             family=world.family.name if world.family else "unknown",
@@ -238,6 +241,8 @@ class _Study:
             findings=found,
             plan=self.plan(found, unsafe),
             notes=_notes(world),
+            configs=configs,
+            texts={place.file: world.files[place.file].raw for place in places if place.file in world.files},
         )
 
 

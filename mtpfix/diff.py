@@ -37,6 +37,11 @@ def unified(before: Mapping[str, bytes], after: Mapping[str, bytes], *, context:
     return "".join(_file(name, before[name], after[name], context) for name in after if before[name] != after[name])
 
 
+def blocks(before: bytes, after: bytes) -> Iterator[_Block]:
+    """The stretches of lines that differ between two texts, in order."""
+    return _changes(_lines(before), _lines(after))
+
+
 def _file(name: str, old: bytes, new: bytes, context: int) -> str:
     one, other = _name("a/" + name), _name("b/" + name)
     if b"\0" in old or b"\0" in new:

@@ -346,7 +346,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything `check` knows. `schemes` maps a stored scheme's name to its number of modules."""
+    """Everything `check` knows. `schemes` maps a stored scheme's name to its number of modules.
+
+    configs  where the quantization configs stand
+    texts    the bytes of the JSON files that `configs` and the findings point into
+    """
 
     source: Source
     family: str
@@ -361,3 +365,5 @@ class Report:
     findings: tuple[Finding, ...]
     plan: Plan
     notes: tuple[str, ...] = ()
+    configs: tuple[Location, ...] = ()
+    texts: Mapping[str, bytes] = field(default_factory=dict, repr=False)

@@ -88,6 +88,17 @@ def splice(raw: bytes, edits: Sequence[Edit]) -> bytes:
     return bom + document.render().encode(encoding, "surrogatepass")
 
 
+def stretches(raw: bytes, file: str, pointers: Iterable[str]) -> tuple[str, list[tuple[int, int]]]:
+    """The text of a JSON file, without its byte order mark, and where each pointer's entry starts and ends in it.
+
+    A member of an object starts with its key. A pointer that leads nowhere gives the last entry on its way that is
+    there. Raises UnreadableError if `raw` is not JSON.
+    """
+    text = _decoded(raw, file)[2]
+    document = _Document(text, file)
+    return text, [document.stretch(patch.tokens(pointer)) for pointer in pointers]
+
+
 def _decoded(raw: bytes, file: str) -> tuple[bytes, str, str]:
     """Byte order mark, encoding and text, told apart as `json.loads` does."""
     bom, encoding = next((row for row in _BOMS if raw.startswith(row[0])), (b"", json.detect_encoding(raw)))
@@ -242,6 +253,20 @@ class _Document:
                 parts += (self.text[done:start], new)
                 done = end
         return "".join((*parts, self.text[done:]))
+
+    def stretch(self, path: Iterable[str]) -> tuple[int, int]:
+        """Where the entry at a path starts and ends; of a path that leads nowhere, the last entry that is there."""
+        found, place, parent = (self.start, self.end), self.start, None
+        for step in path:
+            try:
+                parent = self._container(place, parent, "")
+                index = parent.locate(step)
+            except _Miss:
+                break
+            if index is None:
+                break
+            found, place = (parent.starts[index], parent.ends[index]), parent.values[index]
+        return found
 
     def _replaced(self, edit: Edit) -> _Document:
         if edit.op == "remove":

@@ -13,6 +13,7 @@ from mtpfix.cli.terminal import page_for, write
 from mtpfix.errors import MtpfixError, UsageError
 from mtpfix.frozen import dataclass
 from mtpfix.model import Report
+from mtpfix.output import FORMATS
 from mtpfix.output.base import CheckResult, Page
 
 
@@ -42,7 +43,7 @@ def command(ctx: click.Context, /, **values: Any) -> None:
     SOURCE is a directory with safetensors files and config.json, org/name[@revision] or a web address on the Hub,
     or a bundle of `mtpfix snapshot`. Exit code 1 where findings of severity error remain, 3 where a source cannot
     be inspected. With several sources, --format json writes one array, and the sources that cannot be inspected
-    are named on stderr only.
+    are named on stderr only. With --format sarif findings leave the exit code at 0: who uploads the file decides.
 
     \b
     mtpfix check ./Qwen3-Next-80B-A3B-Instruct-NVFP4
@@ -63,7 +64,12 @@ def run(chosen: Options) -> int:
         result = CheckResult(reports, {rule.code: rule for rule in RULES}, several)
         write(chosen.format(result, page_for(chosen.output)), chosen.output)
     dirty = any(report.status != "clean" for report in reports)
-    return max([*failures, int(dirty and not chosen.exit_zero)])
+    return max([*failures, int(dirty and not (chosen.exit_zero or _uploaded(chosen)))])
+
+
+def _uploaded(chosen: Options) -> bool:
+    """Whether the answer goes to a program that decides by itself what fails."""
+    return any(form.uploaded and form.check is chosen.format for form in FORMATS)
 
 
 def _reports(chosen: Options, failures: list[int]) -> Iterator[Report]:

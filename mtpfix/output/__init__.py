@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from mtpfix.output import human, json_v1, markdown, quiet
+from mtpfix.output import github, human, json_v1, markdown, quiet, sarif
 from mtpfix.output.base import Format
 
-FORMATS: tuple[Format, ...] = (human.FORMAT, json_v1.FORMAT, markdown.FORMAT, quiet.FORMAT)
+FORMATS: tuple[Format, ...] = (
+    human.FORMAT,
+    json_v1.FORMAT,
+    sarif.FORMAT,
+    github.FORMAT,
+    markdown.FORMAT,
+    quiet.FORMAT,
+)

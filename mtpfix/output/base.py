@@ -206,7 +206,10 @@ class RuleList:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format and what it can write. Every writer gives the whole text, its last line end included, or ""."""
+    """A format and what it can write. Every writer gives the whole text, its last line end included, or "".
+
+    uploaded  another program reads it and decides what fails: findings leave the exit code at 0
+    """
 
     name: str
     check: Callable[[CheckResult, Page], str]
@@ -216,3 +219,4 @@ class Format:
     engines: Callable[[tuple[EngineFacts, ...], Page], str] | None = None
     replayed: Callable[[Replayed, Page], str] | None = None
     override: Callable[[OverrideText, Page], str] | None = None
+    uploaded: bool = False
