@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from mtpfix import patterns, releases
+from mtpfix import releases
 from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, tables_under, world_of
 from mtpfix.engines.base import Engine
@@ -320,7 +320,13 @@ def _members(unit: Unit) -> tuple[str, ...]:
 
 def matching_modules(checkpoint: Checkpoint, wanted: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The modules that some patterns match, and the patterns that match nothing."""
-    return patterns.select((name for unit in world_of(checkpoint).units for name in _members(unit)), wanted)
+    return _matching(world_of(checkpoint), wanted)
+
+
+def _matching(world: World, wanted: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    from mtpfix import patterns
+
+    return patterns.select((name for unit in world.units for name in _members(unit)), wanted)
 
 
 def explain(checkpoint: Checkpoint, wanted: Sequence[str], *, engines: Sequence[str] = ()) -> tuple[DecisionRow, ...]:
@@ -329,7 +335,7 @@ def explain(checkpoint: Checkpoint, wanted: Sequence[str], *, engines: Sequence[
     Raises UsageError for a pattern that matches nothing.
     """
     world = world_of(checkpoint)
-    names, unmatched = patterns.select((name for unit in world.units for name in _members(unit)), wanted)
+    names, unmatched = _matching(world, wanted)
     if unmatched:
         raise UsageError(
             f"no module matches {unmatched[0]!r}", subject=unmatched[0], hint="mtpfix list shows the draft's modules"

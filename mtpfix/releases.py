@@ -6,8 +6,8 @@ import json
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from importlib import resources
 
+from mtpfix import packaged
 from mtpfix.frozen import dataclass
 
 _PART = re.compile(r"\d+|[a-z]+")
@@ -48,8 +48,8 @@ def holds(release: str, span: Span) -> bool:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, tuple[str, ...]]:
-    text = resources.files("mtpfix").joinpath("data/releases.json").read_text("utf-8")
-    return {engine: tuple(names) for engine, names in json.loads(text).items()}
+    table = json.loads(packaged.text("data/releases.json"))
+    return {engine: tuple(names) for engine, names in table.items()}
 
 
 def modelled(engine: str) -> tuple[str, ...]:

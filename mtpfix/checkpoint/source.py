@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import SplitResult, unquote, urlsplit
+from typing import TYPE_CHECKING
 
 from mtpfix.errors import UsageError
 from mtpfix.model import Source
 from mtpfix.names import shown
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 Pathish = str | os.PathLike[str]
 
@@ -123,6 +126,8 @@ def _web_address(text: str) -> tuple[str, str | None]:
 
 
 def _split(text: str) -> SplitResult:
+    from urllib.parse import urlsplit  # with ipaddress 2 ms, and most sources are folders
+
     try:
         address = urlsplit(text)
         found = address.hostname
@@ -149,6 +154,8 @@ def _revision_of_page(page: str, rest: str) -> str | None:
 
 def _revision_first(text: str) -> tuple[str, str]:
     """`main/sub/file` to revision and path; a slash inside a revision is written %2F, but for refs/pr/N."""
+    from urllib.parse import unquote
+
     special = _SPECIAL.fullmatch(text)
     if special:
         return unquote(special[1]), special[2] or ""
@@ -167,6 +174,8 @@ def _refuse_folder(path: str, *, is_file: bool) -> None:
 
 
 def _own_host() -> str | None:
+    from urllib.parse import urlsplit
+
     try:
         return urlsplit(os.environ.get("HF_ENDPOINT", "")).hostname
     except ValueError:

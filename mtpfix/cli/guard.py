@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +32,8 @@ def guarded(ctx: click.Context, call: Callable[[click.Context], Any]) -> Any:
         ctx.exit(PIPE_CLOSED)
     except Exception as error:
         if os.environ.get("MTPFIX_DEBUG"):
+            import traceback
+
             traceback.print_exc()
         ctx.exit(tell(error))
 

@@ -13,15 +13,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib import resources
+
+from mtpfix import packaged
 
 Counts = Mapping[str, Mapping[str, int]]
 
 
 @lru_cache(maxsize=1)
 def _table() -> Mapping[str, Counts]:
-    text = resources.files("mtpfix").joinpath("data/replayed.json").read_text("utf-8")
-    table: Mapping[str, Counts] = json.loads(text)
+    table: Mapping[str, Counts] = json.loads(packaged.text("data/replayed.json"))
     return table
 
 

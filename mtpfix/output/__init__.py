@@ -1,15 +1,38 @@
-"""The formats of the output: a new one is a file in this folder and a line in `FORMATS`."""
+"""The formats of the output: a new one is a file in this folder and a line in `FORMATS`.
+
+A file is imported when its format writes for the first time; what each can write is said here, and tested.
+"""
 
 from __future__ import annotations
 
-from mtpfix.output import github, human, json_v1, markdown, quiet, sarif
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
 from mtpfix.output.base import Format
 
+_EVERYTHING = ("check", "explain", "tensors", "rules", "engines", "replayed", "override")
+
+
+def _of(file: str, name: str, *writes: str, uploaded: bool = False) -> Format:
+    """The format that `FORMAT` in a file of this folder is."""
+
+    def writer(what: str) -> Callable[..., str]:
+        def write(value: Any, page: Any) -> str:
+            text: str = getattr(import_module(f"{__name__}.{file}").FORMAT, what)(value, page)
+            return text
+
+        return write
+
+    writers: dict[str, Any] = {what: writer(what) for what in writes}
+    return Format(name=name, uploaded=uploaded, **writers)
+
+
 FORMATS: tuple[Format, ...] = (
-    human.FORMAT,
-    json_v1.FORMAT,
-    sarif.FORMAT,
-    github.FORMAT,
-    markdown.FORMAT,
-    quiet.FORMAT,
+    _of("human", "human", *_EVERYTHING),
+    _of("json_v1", "json", *_EVERYTHING),
+    _of("sarif", "sarif", "check", uploaded=True),
+    _of("github", "github", "check"),
+    _of("markdown", "markdown", "check"),
+    _of("quiet", "quiet", "check", "tensors", "rules"),
 )

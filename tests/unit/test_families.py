@@ -12,7 +12,7 @@ import pytest
 from mtpfix.families import REGISTRY, identify
 from mtpfix.families.base import Ask, ask, change_points, is_draft, view_for
 from mtpfix.families.conditions import CONDITIONS, holds_all
-from mtpfix.families.loader import load
+from mtpfix.families.loader import block, load
 from mtpfix.families.patterns import Key, PatternMap, expand, fill, key_of
 from mtpfix.releases import modelled
 
@@ -29,6 +29,14 @@ def asks(family: str, engine: str, part: str, release: str, module: str, method:
     view = view_for(found, engine, part, release, found.architectures[:1])  # type: ignore[arg-type]
     assert view is not None
     return ask(view, key_of(module), 4, release, method)
+
+
+def test_blocks_are_what_the_whole_file_says() -> None:
+    """They are cut out of the text one by one, so that only those that a family uses are parsed."""
+    whole = raw("blocks")
+    assert {name: block(name) for name in whole} == whole
+    with pytest.raises(KeyError):
+        block("no such block")
 
 
 class TestPatterns:
