@@ -3,35 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from mtpfix.engines.base import Matcher, MatchQuery, Method
 from mtpfix.engines.listing import Remembered, Rule, built
 from mtpfix.engines.releases import modelled
-from mtpfix.engines.sglang import auto_round, compressed_tensors, fp8, gptq_awq, modelopt, others, quark, switches
+from mtpfix.engines.sglang import switches
 from mtpfix.engines.sglang.methods import PLAIN_AWQ, PLAIN_GPTQ, detect
 from mtpfix.model import Answer, Cause, Packed
 
-_BUILDERS: Mapping[str, Callable[[MatchQuery], Rule]] = {
-    "modelopt_fp8": modelopt.fp8,
-    "modelopt_fp4": modelopt.fp4,
-    "modelopt_mixed": modelopt.mixed,
-    "fp8": fp8.fp8,
-    "mxfp8": fp8.mxfp8,
-    "blockwise_int8": fp8.blockwise_int8,
-    "w4afp8": fp8.w4afp8,
-    "w8a8_fp8": fp8.w8a8_fp8,
-    "mxfp4": fp8.mxfp4,
-    "compressed-tensors": compressed_tensors.compressed_tensors,
-    "w8a8_int8": compressed_tensors.w8a8_int8,
-    "gptq": gptq_awq.gptq,
-    PLAIN_GPTQ: gptq_awq.plain_gptq,
-    "awq": gptq_awq.awq,
-    PLAIN_AWQ: gptq_awq.plain_awq,
-    "auto-round": auto_round.auto_round,
-    "quark": quark.quark,
-    "bitsandbytes": others.bitsandbytes,
-    "modelslim": others.modelslim,
+# Method -> file here and function in it that makes its rule. A checkpoint needs one of them, so that they are imported
+# when they are asked for.
+_BUILDERS: Mapping[str, tuple[str, str]] = {
+    "modelopt_fp8": ("modelopt", "fp8"),
+    "modelopt_fp4": ("modelopt", "fp4"),
+    "modelopt_mixed": ("modelopt", "mixed"),
+    "fp8": ("fp8", "fp8"),
+    "mxfp8": ("fp8", "mxfp8"),
+    "blockwise_int8": ("fp8", "blockwise_int8"),
+    "w4afp8": ("fp8", "w4afp8"),
+    "w8a8_fp8": ("fp8", "w8a8_fp8"),
+    "mxfp4": ("fp8", "mxfp4"),
+    "compressed-tensors": ("compressed_tensors", "compressed_tensors"),
+    "w8a8_int8": ("compressed_tensors", "w8a8_int8"),
+    "gptq": ("gptq_awq", "gptq"),
+    PLAIN_GPTQ: ("gptq_awq", "plain_gptq"),
+    "awq": ("gptq_awq", "awq"),
+    PLAIN_AWQ: ("gptq_awq", "plain_awq"),
+    "auto-round": ("auto_round", "auto_round"),
+    "quark": ("quark", "quark"),
+    "bitsandbytes": ("others", "bitsandbytes"),
+    "modelslim": ("others", "modelslim"),
 }
 _QKV: Packed = {"qkv_proj": ("q_proj", "k_proj", "v_proj")}
 _LOADER_PACKED: Packed = {
@@ -52,11 +55,11 @@ class SGLang:
 
     def matcher(self, query: MatchQuery) -> Matcher:
         """A matcher for one release; `unknown` throughout for a method that is not modelled."""
-        builder = _BUILDERS.get(query.method)
-        if builder is None:
+        found = _BUILDERS.get(query.method)
+        if found is None:
             answer = Answer("unknown", Cause(f"SGLang's {query.method or 'unnamed method'} is not modelled"))
             return Remembered(lambda *_: answer)
-        return built(lambda: builder(query))
+        return built(lambda: _builder(*found)(query))
 
     def handed_over(self, method: str, packed: Packed, release: str) -> Packed:
         """A class's packed mapping as the loader hands it to a method: Quark gets two fused names besides, ModelSlim
@@ -69,6 +72,11 @@ class SGLang:
     def change_points(self, method: str, model_type: str = "") -> tuple[str, ...]:
         """Releases at which matching for this method changed; with a model type, only what concerns that type."""
         return switches.change_points(method, model_type)
+
+
+def _builder(file: str, name: str) -> Callable[[MatchQuery], Rule]:
+    builder: Callable[[MatchQuery], Rule] = getattr(import_module(f"mtpfix.engines.sglang.{file}"), name)
+    return builder
 
 
 ENGINE = SGLang()

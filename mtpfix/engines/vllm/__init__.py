@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery, Method
 from mtpfix.engines.releases import modelled
-from mtpfix.engines.vllm import compressed_tensors, fp8, gptq_awq, inc, modelopt, others, quark
 from mtpfix.engines.vllm.answers import Constant, Decider, Refusal, SafeMatcher, plain
 from mtpfix.engines.vllm.detect import UNQUANTIZED, detect
 from mtpfix.engines.vllm.switches import ENGINE_NAME, METHODS, change_points, known
@@ -16,22 +16,24 @@ from mtpfix.model import Answer, Cause, Packed
 
 __all__ = ["ENGINE"]
 
-_BUILDERS: Mapping[str, Callable[[MatchQuery], Decider]] = {
-    "modelopt": modelopt.build,
-    "modelopt_fp4": modelopt.build,
-    "modelopt_mxfp8": modelopt.build,
-    "modelopt_mixed": modelopt.build,
-    "fp8": fp8.build,
-    "deepseek_v4_fp8": fp8.build,
-    "compressed-tensors": compressed_tensors.build,
-    "gptq": gptq_awq.build,
-    "awq": gptq_awq.build,
-    "moe_wna16": gptq_awq.build,
-    "auto-round": inc.build,
-    "quark": quark.build,
-    "torchao": others.build,
-    "bitsandbytes": others.build,
-    "mxfp4": others.build,
+# Method -> the file here whose `build` makes its matcher. A checkpoint needs one or two of them, so that they are
+# imported when they are asked for.
+_FILES: Mapping[str, str] = {
+    "modelopt": "modelopt",
+    "modelopt_fp4": "modelopt",
+    "modelopt_mxfp8": "modelopt",
+    "modelopt_mixed": "modelopt",
+    "fp8": "fp8",
+    "deepseek_v4_fp8": "fp8",
+    "compressed-tensors": "compressed_tensors",
+    "gptq": "gptq_awq",
+    "awq": "gptq_awq",
+    "moe_wna16": "gptq_awq",
+    "auto-round": "inc",
+    "quark": "quark",
+    "torchao": "others",
+    "bitsandbytes": "others",
+    "mxfp4": "others",
 }
 
 
@@ -68,10 +70,10 @@ def _build(query: MatchQuery) -> Decider:
     method = _canonical(query.method)
     if not any(known(row.written, query.release) for row in METHODS if row.method == method):
         raise Refusal("ValueError", f"this release knows no method {query.method}")
-    builder = _BUILDERS.get(method)
-    if builder is None:
+    if method not in _FILES:
         return Constant(Answer("unknown", Cause(rule=f"the list test of {method} is not modelled")))
-    return builder(replace(query, method=method))
+    build: Callable[[MatchQuery], Decider] = import_module(f"{__name__}.{_FILES[method]}").build
+    return build(replace(query, method=method))
 
 
 def _canonical(method: str) -> str:
