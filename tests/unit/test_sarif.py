@@ -214,7 +214,7 @@ def test_nothing_wrong_is_a_log_without_results() -> None:
     assert run["tool"]["driver"]["rules"] == []
 
 
-@pytest.mark.skipif("MTPFIX_SARIF_SCHEMA" not in os.environ, reason="MTPFIX_SARIF_SCHEMA names no copy of the OASIS schema")
+@pytest.mark.skipif("MTPFIX_SARIF_SCHEMA" not in os.environ, reason="MTPFIX_SARIF_SCHEMA names no schema")
 def test_the_log_fits_the_schema(report: Report) -> None:
     schema = json.loads(Path(os.environ["MTPFIX_SARIF_SCHEMA"]).read_text("utf-8"))
     jsonschema.validate(log(report, factories.clean()), schema)
