@@ -19,6 +19,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("review", "Say what a pull request changes, and whether it mends what is wrong."),
     ("override", "Print serve-time flags with the effect of the repair."),
     ("snapshot", "Write a checkpoint's headers and JSON files, without weights, to one file."),
+    ("hook", "Check or repair the checkpoints that some files belong to (pre-commit)."),
     ("undo", "Take the last apply back, byte for byte."),
     ("rule", "Explain a rule, or list all rules."),
     ("engines", "List the engines and releases that are modelled."),

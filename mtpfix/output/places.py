@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
 from mtpfix.errors import UnreadableError
+from mtpfix.frozen import dataclass, field
 from mtpfix.model import Finding, Location, Report, Source
 
 
