@@ -1,4 +1,4 @@
-"""Writing: several JSON files of a checkpoint change together or not at all, and can be changed back.
+"""Writing: several files of a checkpoint change together or not at all, and can be changed back.
 
 A change is made in this order, each step on disk before the next begins:
 
@@ -7,6 +7,10 @@ A change is made in this order, each step on disk before the next begins:
 3. the undo record, in the user's state folder;
 4. the siblings renamed over the files;
 5. the journal removed.
+
+JSON files are in the journal and the record as they are. Of a large file both hold only what tells it from another,
+and how undo makes it again: from what was saved of it, beside the record, and from the file that took its place. It
+is complete in its sibling before the record is written; the file that gives way keeps a hidden name until the end.
 
 Whoever finds a journal ends what it says: an apply is finished if its undo record was written, since no
 file changes before that, and taken back if not; an undo is finished. A lock on the directory keeps two
@@ -30,23 +34,29 @@ import secrets
 import stat
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+from mtpfix import bulk
 from mtpfix.errors import ConflictError, UnreadableError, UsageError, WriteError
-from mtpfix.frozen import dataclass
+from mtpfix.frozen import dataclass, replace
 
 JOURNAL = ".mtpfix-journal.json"
+JSON, SUFFIX = ".json", ".safetensors"
 LOCK_SECONDS = 20.0
 
+Maker = Callable[[Path], None] | None
 Outcome = Literal["none", "old", "new", "foreign"]
 
+_LIKE = "config.json"  # whose owner and mode a new file gets
 _RECORD = re.compile(r"([0-9]{6})-[0-9a-f]{16}\.json")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
 _MOST = 1 << 29  # bytes of a journal, of a record, of a file in one of them
 _NO_LOCK = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+_NO_LINK = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK}
 _NO_SYNC = {errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 _HINTS = {
     errno.ENOSPC: "Free some space there, then run it again.",
@@ -68,13 +78,52 @@ class Content:
     link: str | None = None
 
 
+class Stamp(NamedTuple):
+    """What tells a large file from another: its size, and when it was last written, in nanoseconds."""
+
+    size: int
+    mtime_ns: int
+
+
+class Piece(NamedTuple):
+    """Bytes [start, end) of a file that gave way; `saved`: of what was kept of it, else of the file in its place."""
+
+    saved: bool
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A large file; `back`: the pieces that it is made of again by undo. A stamp of -1: it is still being written."""
+
+    stamp: Stamp
+    mode: int
+    link: str | None = None
+    back: tuple[Piece, ...] = ()
+
+
+State = Content | Blob | None  # None: no such file
+
+
+@dataclass(frozen=True, slots=True)
+class Large:
+    """A large file to put in place. `make` writes it, at a path where nothing is, down to the disk; None: it goes.
+
+    back  the pieces that the old file is made of again: `saved` ones of itself, the others of the new one
+    """
+
+    make: Callable[[Path], None] | None
+    back: tuple[Piece, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A file of the checkpoint, before and after."""
 
     name: str
-    old: Content
-    new: Content
+    old: State
+    new: State
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +136,9 @@ class UndoRecord:
     changes: tuple[Change, ...]
 
 
+_UNMADE = Stamp(-1, -1)
+
+
 @dataclass(frozen=True, slots=True)
 class _Journal:
     """What is under way: its undo record's file name, the token in the names of its siblings, the files."""
@@ -97,27 +149,34 @@ class _Journal:
     changes: tuple[Change, ...]
 
 
-def apply_files(directory: str | Path, before: Mapping[str, bytes], after: Mapping[str, bytes]) -> UndoRecord | None:
-    """Writes files whose bytes are `before` so that they are `after`: all of them or none.
+def apply_files(
+    directory: str | Path, before: Mapping[str, bytes | Stamp | None], after: Mapping[str, bytes | Large]
+) -> UndoRecord | None:
+    """Writes files that are `before` so that they are `after`: all of them or none. They change in that order.
+
+    before  a JSON file's bytes, a large file's stamp, None where there is no such file
+    after   a JSON file's bytes; a large file
 
     Returns the undo record, or None where nothing differs. Modes stay, and owners where the system allows it; a
     symlink gives way to a regular file, and what it points to is not touched. Raises ValueError for names that are
-    no JSON files directly in the directory; ConflictError if a file is not what `before` says, or if another
-    process keeps the directory; WriteError if something cannot be written. Then nothing has changed.
+    no JSON files, or large ones no *.safetensors, directly in the directory; ConflictError if a file is not what
+    `before` says, or if another process keeps the directory; WriteError if something cannot be written. Then nothing
+    has changed.
     """
     if before.keys() != after.keys():
         raise ValueError("before and after name different files")
-    if wrong := [name for name in after if not _is_plain(name)]:
-        raise ValueError(f"not a JSON file directly in the checkpoint: {wrong[0]!r}")
+    for name, new in after.items():
+        if not _is_plain(name, SUFFIX if isinstance(new, Large) else JSON):
+            raise ValueError(f"not a JSON file directly in the checkpoint: {name!r}")
     names = [name for name in after if before[name] != after[name]]
     if not names:
         return None
     with _locked(directory) as place:
         _recover_or_refuse(place)
         changes = tuple(_change(place, name, before[name], after[name]) for name in names)
+        makers = {name: new.make for name, new in after.items() if isinstance(new, Large)}
         record = UndoRecord(str(place), _next_record(place), datetime.now(UTC).isoformat(timespec="seconds"), changes)
-        _swap(place, _Journal("apply", record.path.name, secrets.token_hex(8), changes), record)
-        return record
+        return _swap(place, _Journal("apply", record.path.name, secrets.token_hex(8), changes), record, makers)
 
 
 def undo(directory: str | Path) -> UndoRecord:
@@ -131,14 +190,19 @@ def undo(directory: str | Path) -> UndoRecord:
         _recover_or_refuse(place)
         for path in reversed(_records(place)):
             record = _read_record(path)
-            if all(_bytes(place, change.name) == change.old.data for change in record.changes):
+            if all(_is(place, change.name, change.old) for change in record.changes):
                 with _writing(path, _STATE_HINT):
-                    _drop(path)  # it never happened, or was taken back by hand
+                    _drop_record(path)  # it never happened, or was taken back by hand
                 continue
             for change in record.changes:
-                _expect(place, change.name, change.new.data)
-            changes = tuple(Change(change.name, change.new, change.old) for change in record.changes)
-            _swap(place, _Journal("undo", path.name, secrets.token_hex(8), changes), record)
+                _expect(place, change.name, change.new)
+            changes = tuple(Change(row.name, row.new, row.old) for row in reversed(record.changes))
+            _swap(
+                place,
+                _Journal("undo", path.name, secrets.token_hex(8), _unmade(changes)),
+                record,
+                _makers(place, record),
+            )
             return record
         raise UsageError(f"there is nothing to undo in {place}", subject=str(place))
 
@@ -159,48 +223,68 @@ def recover(directory: str | Path) -> Outcome:
 # The steps of a change.
 
 
-def _swap(place: Path, journal: _Journal, record: UndoRecord) -> None:
-    """Makes a change, or leaves everything as it was."""
+def _swap(place: Path, journal: _Journal, record: UndoRecord, makers: Mapping[str, Maker]) -> UndoRecord:
+    """Makes a change, or leaves everything as it was. Returns the record of what was made."""
     try:
         with _writing(place / JOURNAL):
             _write(place / JOURNAL, _journal_text(place, journal), 0o600)
             _sync(place)
+        if makers:
+            journal = _staged(place, journal, makers)
         for number, change in enumerate(journal.changes):
-            _prepare(place, journal, number, change.new)
+            if isinstance(change.new, Content):
+                _prepare(place, journal, number, change.new)
         if journal.kind == "apply":
+            record = _saved(place, replace(record, changes=journal.changes))
             _write_record(record)
         for number, change in enumerate(journal.changes):
-            _expect(place, change.name, change.old.data)
+            _expect(place, change.name, change.old)
             _rename(place, journal, number)
         _settle(place, journal, forward=True)
     except BaseException as error:
         if not os.path.lexists(place / JOURNAL):  # not begun, or done
             raise
+        ended = _is_ended(place, journal)
         try:
-            _settle(place, journal, forward=False)
+            _settle(place, journal, forward=ended)
         except (WriteError, UnreadableError) as second:
             message = f"{place}: a change was cut short and cannot be taken back: {second}"
             hint = "Any mtpfix command ends it as soon as the directory can be written."
             raise WriteError(message, subject=str(place), hint=hint) from error
-        raise
+        if not ended or not isinstance(error, Exception):
+            raise
+    return record
+
+
+def _is_ended(place: Path, journal: _Journal) -> bool:
+    """Whether a change has come so far that a large file which gave way is gone for good."""
+    return any(
+        isinstance(change.old, Blob)
+        and _is(place, change.name, change.new)
+        and not _stamped(_outgoing(place, journal, number), change.old)
+        for number, change in enumerate(journal.changes)
+    )
 
 
 def _settle(place: Path, journal: _Journal, *, forward: bool) -> None:
     """Brings all files to the new contents, or back from them, and removes the journal; can be repeated."""
     for number, change in enumerate(journal.changes):
         wrong, right = (change.old, change.new) if forward else (change.new, change.old)
-        if _bytes(place, change.name) == wrong.data:
-            _prepare(place, journal, number, right)
-            _rename(place, journal, number)
+        if _holds(place, journal, number, wrong) or _is_displaced(place, journal, number, right):
+            if isinstance(right, Content):
+                _prepare(place, journal, number, right)
+            _put(place, journal, number, right)
     with _writing(place):
         _sync(place)
-        for number in range(len(journal.changes)):
-            _drop(_sibling(place, journal, number))
+        _drop(_next_journal(place, journal))
+        for beside in (_sibling, _outgoing):  # the way back last
+            for number in range(len(journal.changes)):
+                _drop(beside(place, journal, number))
         _drop(place / JOURNAL)
     with contextlib.suppress(OSError):  # what stays then is known later for what it is
         _sync(place)
         if forward == (journal.kind == "undo"):
-            _drop(_state_folder(place) / journal.record)
+            _drop_record(_state_folder(place) / journal.record)
 
 
 def _prepare(place: Path, journal: _Journal, number: int, content: Content) -> None:
@@ -211,17 +295,56 @@ def _prepare(place: Path, journal: _Journal, number: int, content: Content) -> N
         if content.link is not None and _bytes(place, content.link) == content.data:
             os.symlink(content.link, path)
         else:
-            _write(path, content.data, content.mode, like=file)
+            _write(path, content.data, content.mode, like=file if file.exists() else place / _LIKE)
 
 
 def _rename(place: Path, journal: _Journal, number: int) -> None:
+    """Puts the new state of a file in place; a large file that gives way keeps another name until the end."""
+    change = journal.changes[number]
+    file = place / change.name
+    with _writing(file):
+        if isinstance(change.old, Blob):
+            _put_aside(file, _outgoing(place, journal, number))
+    _put(place, journal, number, change.new)
+
+
+def _put_aside(file: Path, aside: Path) -> None:
+    """A second name for a file, or another one where the file system allows no two."""
+    _drop(aside)
+    if file.is_symlink():
+        os.symlink(os.readlink(file), aside)
+        return
+    try:
+        os.link(file, aside)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        os.replace(file, aside)
+
+
+def _put(place: Path, journal: _Journal, number: int, state: State) -> None:
+    """Brings a file into a state that is ready beside it."""
     file = place / journal.changes[number].name
     with _writing(file):
-        os.replace(_sibling(place, journal, number), file)
+        if state is None:
+            _drop(file)
+        elif isinstance(state, Content):
+            os.replace(_sibling(place, journal, number), file)
+        else:
+            ready = (_sibling(place, journal, number), _outgoing(place, journal, number))
+            os.replace(next((path for path in ready if _stamped(path, state)), ready[0]), file)
 
 
 def _sibling(place: Path, journal: _Journal, number: int) -> Path:
     return place / f".mtpfix-{journal.token}-{number}"
+
+
+def _outgoing(place: Path, journal: _Journal, number: int) -> Path:
+    return place / f".mtpfix-{journal.token}-{number}-old"
+
+
+def _next_journal(place: Path, journal: _Journal) -> Path:
+    return place / f".mtpfix-{journal.token}-journal"
 
 
 def _recover(place: Path) -> Outcome:
@@ -243,11 +366,14 @@ def _recover(place: Path) -> Outcome:
 
 
 def _goes_forward(place: Path, journal: _Journal) -> bool:
-    """Whether a change is to be finished. Where somebody else has written one of its files since, and others still
-    wait for their new contents, it is not."""
-    seen = [_bytes(place, change.name) for change in journal.changes]
-    waits = any(data == change.old.data for data, change in zip(seen, journal.changes, strict=True))
-    known = all(data in (change.old.data, change.new.data) for data, change in zip(seen, journal.changes, strict=True))
+    """Whether a change is to be finished. Where a large file of it is not complete, or where somebody else has written
+    one of its files since, and others still wait for their new contents, it is not."""
+    if any(isinstance(change.new, Blob) and change.new.stamp == _UNMADE for change in journal.changes):
+        return False
+    waits, known = False, True
+    for number, change in enumerate(journal.changes):
+        old = _holds(place, journal, number, change.old)
+        waits, known = waits or old, known and (old or _is(place, change.name, change.new))
     if waits and not known:
         return False
     return journal.kind == "undo" or not waits or os.path.lexists(_state_folder(place) / journal.record)
@@ -261,29 +387,192 @@ def _recover_or_refuse(place: Path) -> None:
         )
 
 
+# Large files.
+
+
+def _staged(place: Path, journal: _Journal, makers: Mapping[str, Maker]) -> _Journal:
+    """Writes the large files beside those whose place they take; the journal that knows them, on disk."""
+    changes = list(journal.changes)
+    for number, change in enumerate(changes):
+        make, path, file = makers.get(change.name), _sibling(place, journal, number), place / change.name
+        if make and isinstance(change.new, Blob):
+            with _writing(file):
+                make(path)
+                like = file if file.exists() else place / _LIKE
+                changes[number] = replace(change, new=_settled(path, change.new, like))
+    journal = replace(journal, changes=tuple(changes))
+    with _writing(place / JOURNAL):
+        _sync(place)
+        _write(_next_journal(place, journal), _journal_text(place, journal), 0o600)
+        os.replace(_next_journal(place, journal), place / JOURNAL)
+        _sync(place)
+    return journal
+
+
+def _settled(path: Path, blob: Blob, like: Path) -> Blob:
+    """A large file with its owner and mode, and with its stamp or, where it came back, the stamp that it had."""
+    if path.is_symlink():
+        return replace(blob, stamp=stamp_of(path))
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if like.exists():
+            _give(descriptor, os.stat(like))
+        os.fchmod(descriptor, blob.mode)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return replace(blob, stamp=stamp_of(path))
+
+
+def stamp_of(path: str | Path) -> Stamp:
+    """What tells a large file from another. Raises OSError."""
+    found = os.stat(path)
+    return Stamp(found.st_size, found.st_mtime_ns)
+
+
+def _stamped(path: Path, blob: Blob) -> bool:
+    try:
+        return path.is_file() and stamp_of(path) == blob.stamp
+    except OSError:
+        return False
+
+
+def _saved(place: Path, record: UndoRecord) -> UndoRecord:
+    """Saves, beside the record, what undo needs of the large files that give way; the record that says where."""
+    wanted = [change for change in record.changes if isinstance(change.old, Blob) and change.old.back]
+    if not wanted:
+        return record
+    path, end = _data_of(record.path), 0
+    moved: dict[str, Blob] = {}
+    with _writing(path, _STATE_HINT):
+        _drop(path)
+        with _opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as kept:
+            target = bulk.Target(kept, str(path))
+            with bulk.flushed(target):
+                for change in wanted:
+                    assert isinstance(change.old, Blob)
+                    back, end = _save(place / change.name, change.old.back, target, end)
+                    moved[change.name] = replace(change.old, back=back)
+    changes = tuple(replace(change, old=moved.get(change.name, change.old)) for change in record.changes)
+    return replace(record, changes=changes)
+
+
+def _save(file: Path, back: Sequence[Piece], target: bulk.Target, end: int) -> tuple[tuple[Piece, ...], int]:
+    pieces: list[Piece] = []
+    with _opened(file, os.O_RDONLY) as source:
+        for saved, start, stop in back:
+            if not saved:
+                pieces.append(Piece(saved, start, stop))
+                continue
+            bulk.copy(source, start, stop, target, end, str(file))
+            pieces.append(Piece(saved, end, end + stop - start))
+            end += stop - start
+    return tuple(pieces), end
+
+
+def _makers(place: Path, record: UndoRecord) -> dict[str, Maker]:
+    """How undo makes the large files of a record again."""
+    return {
+        change.name: partial(_make_again, place / change.name, _data_of(record.path), change.old)
+        for change in record.changes
+        if isinstance(change.old, Blob)
+    }
+
+
+def _make_again(file: Path, data: Path, blob: Blob, path: Path) -> None:
+    """Writes a large file as it was, with the time that it had; a link where its target is still what it was."""
+    if blob.link is not None and _stamped(file.parent / blob.link, blob):
+        os.symlink(blob.link, path)
+        return
+    with contextlib.ExitStack() as stack:
+        made = stack.enter_context(_opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        needed = {piece.saved for piece in blob.back}
+        sources = {saved: stack.enter_context(_opened(data if saved else file, os.O_RDONLY)) for saved in needed}
+        target, at = bulk.Target(made, str(path)), 0
+        with bulk.flushed(target):
+            for saved, start, end in blob.back:
+                bulk.copy(sources[saved], start, end, target, at, str(data if saved else file))
+                at += end - start
+        os.utime(made, ns=(blob.stamp.mtime_ns, blob.stamp.mtime_ns))
+
+
+def _unmade(changes: Sequence[Change]) -> tuple[Change, ...]:
+    """Changes whose large files are still to be written."""
+    return tuple(
+        replace(row, new=replace(row.new, stamp=_UNMADE)) if isinstance(row.new, Blob) else row for row in changes
+    )
+
+
+@contextlib.contextmanager
+def _opened(path: Path, flags: int) -> Iterator[int]:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 # Files.
 
 
-def _is_plain(name: str) -> bool:
-    """Whether a name is that of a visible JSON file directly in a directory."""
-    return name.endswith(".json") and not name.startswith(".") and not {"/", os.sep, "\0"} & set(name)
+def _is_plain(name: str, suffix: str) -> bool:
+    """Whether a name is that of a visible file of a kind directly in a directory."""
+    return name.endswith(suffix) and not name.startswith(".") and not {"/", os.sep, "\0"} & set(name)
 
 
-def _change(place: Path, name: str, before: bytes, after: bytes) -> Change:
+def _change(place: Path, name: str, before: bytes | Stamp | None, after: bytes | Large) -> Change:
     """A change of a file that is as expected, with the mode and the link it has."""
-    _expect(place, name, before)
+    old = _state(place, name, before)
+    _expect(place, name, old)
+    if isinstance(after, bytes):
+        return Change(name, old, Content(after, old.mode if old else _mode(place / _LIKE)))
+    if isinstance(old, Blob):
+        old = replace(old, back=after.back)
+    return Change(name, old, Blob(_UNMADE, old.mode if old else _mode(place / _LIKE)) if after.make else None)
+
+
+def _state(place: Path, name: str, before: bytes | Stamp | None) -> State:
+    """What a file is that should be as `before` says."""
     path = place / name
-    mode = stat.S_IMODE(os.stat(path).st_mode)
-    link = os.readlink(path) if path.is_symlink() else None
-    return Change(name, Content(before, mode, link), Content(after, mode))
+    if before is None:
+        return None
+    try:
+        mode, link = _mode(path), os.readlink(path) if path.is_symlink() else None
+    except OSError:  # which the comparison will say
+        mode, link = 0o644, None
+    return Content(before, mode, link) if isinstance(before, bytes) else Blob(before, mode, link)
 
 
-def _expect(place: Path, name: str, data: bytes) -> None:
-    found = _bytes(place, name)
-    if found != data:
-        path = str(place / name)
-        what = "is gone" if found is None else "was changed by someone else"
-        raise ConflictError(f"{path} {what}; nothing was written", subject=path, hint="Look at it, then run it again.")
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def _is(place: Path, name: str, state: State) -> bool:
+    """Whether a file is in a state."""
+    if state is None:
+        return not os.path.lexists(place / name)
+    if isinstance(state, Content):
+        return _bytes(place, name) == state.data
+    return _stamped(place / name, state)
+
+
+def _holds(place: Path, journal: _Journal, number: int, state: State) -> bool:
+    """Whether a file is in a state, or is in it but for its name, which it has lost to make room."""
+    return _is(place, journal.changes[number].name, state) or _is_displaced(place, journal, number, state)
+
+
+def _is_displaced(place: Path, journal: _Journal, number: int, state: State) -> bool:
+    if not isinstance(state, Blob) or os.path.lexists(place / journal.changes[number].name):
+        return False
+    return _stamped(_outgoing(place, journal, number), state)
+
+
+def _expect(place: Path, name: str, state: State) -> None:
+    if _is(place, name, state):
+        return
+    path = place / name
+    what = "is there already" if state is None else "was changed by someone else" if path.is_file() else "is gone"
+    raise ConflictError(f"{path} {what}; nothing was written", subject=str(path), hint="Look at it, then run it again.")
 
 
 def _bytes(place: Path, name: str) -> bytes | None:
@@ -445,6 +734,16 @@ def _write_record(record: UndoRecord) -> None:
         _sync(record.path.parent)
 
 
+def _data_of(path: Path) -> Path:
+    """Where the bytes are that a record has saved."""
+    return path.with_suffix(".data")
+
+
+def _drop_record(path: Path) -> None:
+    _drop(path)
+    _drop(_data_of(path))
+
+
 def _read_record(path: Path) -> UndoRecord:
     try:
         value = json.loads(path.read_bytes())
@@ -499,26 +798,44 @@ def _trusted(place: Path, value: Any) -> _Journal:
 
 
 def _packed(changes: Sequence[Change]) -> list[dict[str, Any]]:
-    return [{"name": row.name, "old": _packed_content(row.old), "new": _packed_content(row.new)} for row in changes]
+    return [{"name": row.name, "old": _packed_state(row.old), "new": _packed_state(row.new)} for row in changes]
 
 
-def _packed_content(content: Content) -> dict[str, Any]:
-    data = base64.b64encode(zlib.compress(content.data)).decode()
-    return {"data": data, "mode": content.mode, "link": content.link}
+def _packed_state(state: State) -> dict[str, Any] | None:
+    if state is None:
+        return None
+    if isinstance(state, Blob):
+        return {"stamp": state.stamp, "mode": state.mode, "link": state.link, "back": state.back}
+    data = base64.b64encode(zlib.compress(state.data)).decode()
+    return {"data": data, "mode": state.mode, "link": state.link}
 
 
 def _unpacked(rows: Sequence[Mapping[str, Any]]) -> tuple[Change, ...]:
     """The changes as they were packed; ValueError and the like if they were not."""
-    changes = tuple(Change(row["name"], _unpacked_content(row["old"]), _unpacked_content(row["new"])) for row in rows)
-    if not changes or not all(_is_plain(change.name) for change in changes):
+    changes = tuple(Change(str(row["name"]), _unpacked_state(row["old"]), _unpacked_state(row["new"])) for row in rows)
+    if not changes or not all(_is_sound(change) for change in changes):
         raise ValueError("not the changes of a checkpoint")
     return changes
 
 
-def _unpacked_content(row: Mapping[str, Any]) -> Content:
+def _is_sound(change: Change) -> bool:
+    """Whether a change is of a file that mtpfix changes."""
+    large = isinstance(change.old, Blob) or isinstance(change.new, Blob)
+    small = isinstance(change.old, Content) or isinstance(change.new, Content)
+    return large != small and _is_plain(change.name, SUFFIX if large else JSON)
+
+
+def _unpacked_state(row: Mapping[str, Any] | None) -> State:
+    if row is None:
+        return None
+    link, mode = row["link"], int(row["mode"]) & 0o7777
+    link = None if link is None else str(link)
+    if "stamp" in row:
+        size, time_ns = row["stamp"]
+        back = tuple(Piece(bool(saved), int(start), int(end)) for saved, start, end in row["back"])
+        return Blob(Stamp(int(size), int(time_ns)), mode, link, back)
     packed = zlib.decompressobj()
     data = packed.decompress(base64.b64decode(row["data"]), _MOST)
     if not packed.eof:
         raise ValueError("cut short, or too long")
-    link = row["link"]
-    return Content(data, int(row["mode"]) & 0o7777, None if link is None else str(link))
+    return Content(data, mode, link)
