@@ -136,7 +136,7 @@ class _Study:
         self.world, self.judges, self.wanted = world, found, wanted
         self.before = tables(world, found)
         self.wrong = {id(table.judge): list(mismatches(world, table)) for table in self.before}
-        self.in_plan = {id(judge) for judge in usable(world, relevant(found, wanted))}
+        self.in_plan = tuple(id(judge) for judge in usable(world, relevant(found, wanted)))
         self.solutions = self._solutions()
         self.files = changed_files(world, self.solutions)
         self.after = tables(world, found, self.files) if self.solutions else self.before
