@@ -18,6 +18,7 @@ from mtpfix.engines.sources import CONFIG, Fragment, declared, fragment_for, ref
 from mtpfix.families import identify
 from mtpfix.families.base import (
     LIST_LAYERS,
+    TEXT_CONFIGS,
     Ask,
     Family,
     Special,
@@ -38,6 +39,8 @@ from mtpfix.frozen import dataclass, field
 from mtpfix.model import Answer, Cause, Checkpoint, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
 from mtpfix.names import tensor_name
 from mtpfix.storage.lacking import lacking
+from mtpfix.storage.layer_types import KEY as LAYER_TYPES
+from mtpfix.storage.layer_types import LayerTypes, contradiction
 from mtpfix.storage.modules import stored_modules
 
 Known = Literal["known", "unsupported", "unknown"]
@@ -259,8 +262,28 @@ class World:
     @property
     def count_pointers(self) -> tuple[str, ...]:
         """Where config.json counts draft layers."""
-        keys = self.family.count_keys if self.family else ()
-        return tuple(pointer for pointer in pointers_of(self.config, keys))
+        return self.pointers(self.family.count_keys if self.family else ())
+
+    @cached_property
+    def layer_types(self) -> LayerTypes | None:
+        """The attention types of the target's layers where config.json contradicts the tensors."""
+        declared = config_value(self.config, (LAYER_TYPES,))
+        if declared is None or self.family is None:
+            return None
+        return contradiction(declared, (unit.name for unit in self.by_part["target"]), self.layers)
+
+    def pointers(self, keys: Iterable[str]) -> tuple[str, ...]:
+        """Where config.json holds one of some keys: the top level, then the text configs."""
+        return tuple(pointers_of(self.config, tuple(keys)))
+
+    @cached_property
+    def config_as_stored(self) -> Mapping[str, Any]:
+        """config.json's value with draft counts that say how many layers are stored; the value itself where they do."""
+        value = self.config
+        if self.declared is not None and self.stored_layers and self.declared != self.stored_layers:
+            for place in self.count_pointers:
+                value = _with(value, place.split("/")[1:], self.stored_layers)
+        return value
 
     @cached_property
     def stored_layers(self) -> int:
@@ -343,6 +366,11 @@ class World:
         return ("target", "draft") if self.by_part["draft"] or self.declared else ("target",)
 
 
+def _with(value: Mapping[str, Any], path: Sequence[str], new: Any) -> Mapping[str, Any]:
+    """An object with another value at the end of a path."""
+    return {**value, path[0]: _with(value[path[0]], path[1:], new) if len(path) > 1 else new}
+
+
 def world_of(checkpoint: Checkpoint) -> World:
     """The world of a checkpoint; an unknown family leaves every module to the target."""
     config = checkpoint.files[CONFIG].value
@@ -381,9 +409,9 @@ def _members_of(units: Iterable[Unit]) -> dict[str, dict[str, frozenset[int]]]:
     return found
 
 
-def pointers_of(config: Mapping[str, Any], keys: Iterable[str]) -> Iterator[str]:
-    """JSON pointers of the places where a text config or the top level holds one of the keys."""
-    for prefix, part in (("", config), ("/text_config", config.get("text_config"))):
+def pointers_of(config: Mapping[str, Any], keys: Sequence[str]) -> Iterator[str]:
+    """JSON pointers of the places where the top level or a text config holds one of the keys."""
+    for prefix, part in (("", config), *((f"/{name}", config.get(name)) for name in TEXT_CONFIGS)):
         if isinstance(part, Mapping):
             yield from (f"{prefix}/{key}" for key in keys if part.get(key) is not None)
 

@@ -25,6 +25,7 @@ from mtpfix.model import Certificate, Edit, JsonFile, Plan
 from mtpfix.patch import apply_value, ops, pointer, tokens
 from mtpfix.rules.entries import malformed
 from mtpfix.solve import Bench, Solution, Solver, listed
+from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 
 
 def solutions(world: World, engines: Sequence[Engine], wanted: Mapping[str, frozenset[str]]) -> tuple[Solution, ...]:
@@ -232,10 +233,25 @@ def _new_list(item: Solution, place: str, entries: list[str]) -> Edit:
 
 
 def count_edits(world: World) -> tuple[Edit, ...]:
-    """The edits that set the draft counts to what is stored; none where they agree.
+    """The edits that set draft counts and layer types to what is stored; none where they agree.
 
     They change what engines build, so that they are no safe fixes.
     """
+    return (*_draft_counts(world), *_type_edits(world))
+
+
+def _type_edits(world: World) -> Iterator[Edit]:
+    """The operations that make `layer_types` say what each layer stores."""
+    found = world.layer_types
+    if found is None:
+        return
+    place, have, want = world.pointers((LAYER_TYPES,))[-1], len(found.declared), len(found.stored)
+    yield from (Edit(CONFIG, "replace", f"{place}/{number}", found.stored[number]) for number in found.wrong)
+    yield from (Edit(CONFIG, "remove", f"{place}/{number}") for number in range(have - 1, want - 1, -1))
+    yield from (Edit(CONFIG, "add", f"{place}/-", kind) for kind in found.stored[have:])
+
+
+def _draft_counts(world: World) -> tuple[Edit, ...]:
     if world.declared is None or world.checkpoint_lists_missing_draft:
         return ()
     if world.declared == world.stored_layers or not (world.stored_layers or world.draft_is_absent):
@@ -255,8 +271,16 @@ def build(
     old = {name: world.files[name].raw for name in names}
     new = {name: splice(old[name], [edit for edit in operations if edit.file == name]) for name in names}
     _verify(world, operations, new)
-    held_back = () if unsafe else tuple(f"set {edit.pointer} to {edit.value}, as many as are stored" for edit in counts)
+    held_back = () if unsafe else held_counts(counts)
     return Plan(operations, old, new, certificate(world, found, before, after), held_back)
+
+
+def held_counts(counts: Sequence[Edit]) -> tuple[str, ...]:
+    """What the edits of counts would do, in words; the layer types are one fix."""
+    types = [edit for edit in counts if f"/{LAYER_TYPES}/" in edit.pointer]
+    words = [f"set {edit.pointer} to {edit.value}, as many as are stored" for edit in counts if edit not in types]
+    place = types[0].pointer.rpartition("/")[0] if types else ""
+    return (*words, *([f"make {place} say what each layer stores"] if types else []))
 
 
 def _verify(world: World, operations: Sequence[Edit], new: Mapping[str, bytes]) -> None:

@@ -236,6 +236,10 @@ _ALIKE = (
 
 
 Forced = tuple[VerdictKind, str, str]
+# Engines that a wrong `layer_types` stops, by whether its length is right. For the length transformers raises when any
+# of them reads the config (5.19 configuration_utils.py:567 validate_layer_type); seen on a CPU with the right length:
+# vLLM 0.33.0 raises for the tensors of the other attention, SGLang 0.5.23 goes by full_attention_interval.
+_READ_LAYER_TYPES = {False: frozenset({"vllm", "sglang", "transformers"}), True: frozenset({"vllm", "transformers"})}
 # vllm-0.33.0 config/speculative.py:1606: num_speculative_tokens % n_predict
 _NONE_DECLARED: Forced = (
     "fails", "the config declares no draft layer", "ZeroDivisionError: integer modulo by zero"
@@ -247,6 +251,8 @@ def forced(world: World, table: Table) -> Forced | None:
     index = world.checkpoint.index
     if index is not None and index.missing_shards:
         return "fails", f"the index names files that are missing: {', '.join(index.missing_shards[:3])}", ""
+    if world.layer_types is not None and table.judge.engine.name in _READ_LAYER_TYPES[world.layer_types.same_length]:
+        return "fails", world.layer_types.words, ""
     if table.judge.part != "draft" or table.judge.view is None:
         return None
     if world.declared == 0 and table.judge.engine.name == "vllm":

@@ -16,7 +16,7 @@ LIST_LAYERS: Mapping[str, Layer] = {
     "linear": "linear", "moe": "moe", "lm_head": "lm_head", "embedding": "embedding",
 }  # fmt: skip
 _COUNT = re.compile(r"\{N(?:\+(\d+))?\}")
-_TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
+TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def change_points(family: Family, engine: str) -> tuple[str, ...]:
 
 def text_configs(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
     """The nested text configs and the config itself, in that order."""
-    nested = (config.get(key) for key in _TEXT_CONFIGS)
+    nested = (config.get(key) for key in TEXT_CONFIGS)
     return (*(part for part in nested if isinstance(part, Mapping)), config)
 
 

@@ -61,6 +61,8 @@ class EngineV1(TypedDict):
     part: str
     verdict: str
     reason: str
+    modules: list[str]
+    error: str
 
 
 class LocationV1(TypedDict):
@@ -94,6 +96,7 @@ class CertificateV1(TypedDict):
 class PlanV1(TypedDict):
     files: dict[str, list[dict[str, Any]]]
     certificate: CertificateV1
+    held_back: list[str]
 
 
 class ReportV1(TypedDict):
@@ -107,6 +110,7 @@ class ReportV1(TypedDict):
     engines: list[EngineV1]
     findings: list[FindingV1]
     plan: PlanV1
+    notes: list[str]
 
 
 class EntryCauseV1(TypedDict):
@@ -276,6 +280,7 @@ def report(value: Report, rules: Mapping[str, RuleText]) -> ReportV1:
         "engines": [_engine(row) for row in value.engines],
         "findings": [_finding(finding, rules.get(finding.rule)) for finding in value.findings],
         "plan": _plan(value.plan),
+        "notes": list(value.notes),
     }
 
 
@@ -306,6 +311,8 @@ def _engine(row: EngineRow) -> EngineV1:
         "part": row.part,
         "verdict": row.verdict,
         "reason": row.reason,
+        "modules": list(row.modules),
+        "error": row.error,
     }
 
 
@@ -326,7 +333,11 @@ def _finding(finding: Finding, rule: RuleText | None) -> FindingV1:
 
 
 def _plan(plan: Plan) -> PlanV1:
-    return {"files": ops(plan.edits), "certificate": _certificate(plan.certificate)}
+    return {
+        "files": ops(plan.edits),
+        "certificate": _certificate(plan.certificate),
+        "held_back": list(plan.held_back),
+    }
 
 
 def _certificate(value: Certificate) -> CertificateV1:

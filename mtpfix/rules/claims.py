@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from mtpfix.decisions import Judge, Row, Table, World, layer_of
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
+from mtpfix.families.conditions import holds_all
 from mtpfix.formats import format_of
 from mtpfix.formats.base import ExclusionList, Format
 from mtpfix.model import Answer, DecisionKind, Location
@@ -88,6 +89,8 @@ class _Home:
         stored = item.row.unit.stored
         if stored.scheme.kind == "odd" or stored.scheme.extra or self.must_be_plain(claim):
             return "MTP007"
+        if item.fault is not None and self._goes_with_the_count(item):
+            return "MTP013"
         if item.kind in ("scales", "scheme"):
             return "MTP008" if self._built_as_stored(item) else "MTP012" if item.kind == "scales" else "MTP009"
         if item.kind == "error":
@@ -108,6 +111,14 @@ class _Home:
                 if answer.scheme == row.unit.stored.scheme.name
             )
         return item.row.unit.name in self._fitting[at] and not item.row.unit.stored.scheme.missing
+
+    def _goes_with_the_count(self, item: Mismatch) -> bool:
+        """Whether a fault is there because the config counts other draft layers than are stored."""
+        world, fault = self.world, item.fault
+        if fault is None or not fault.when or world.config_as_stored is world.config:
+            return False
+        fragment = next((table.fragment for table in self.tables if table.judge is item.judge), None)
+        return not holds_all(fault.when, fragment.value if fragment else {}, world.config_as_stored, world.layers)
 
     def must_be_plain(self, claim: Claim) -> bool:
         """Whether a module that its family keeps in full precision is stored quantized."""

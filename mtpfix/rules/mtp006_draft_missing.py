@@ -13,8 +13,8 @@ A count key of the config says that the checkpoint holds draft layers, but no te
 modules are missing that every such layer has. Engines that start speculative decoding from such a checkpoint fail,
 or run a draft of uninitialised numbers.
 The usual cause is an exporter that loads the model through a class which drops the draft.
-No metadata makes up for missing tensors. Ways out: restore them from the base checkpoint, or set the count to
-0, which gives up speculative decoding with this checkpoint.
+No metadata makes up for missing tensors. Ways out: restore them from the base checkpoint (`mtpfix graft`), or set
+the count to 0 (`mtpfix apply --unsafe-fixes`), which gives up speculative decoding with this checkpoint.
 """
 
 

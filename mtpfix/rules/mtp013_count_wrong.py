@@ -5,31 +5,60 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtpfix.model import Finding, Location
-from mtpfix.rules.base import Context, Rule
+from mtpfix.rules.base import Context, Rule, plural, spans
+from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 
 EXPLANATION = """\
 `num_nextn_predict_layers`, `mtp_num_hidden_layers` or their relatives say how many draft layers there are, and
 engines build that many. A count that is higher than what is stored builds layers without weights; a lower one
-leaves stored layers unused, and 0 keeps engines from starting a draft that is there.
-Setting the count to what is stored changes what engines build, so it is not a safe fix; the other way is to
-restore the missing layers.
+leaves stored layers unused, and 0 keeps engines from starting a draft that is there. `layer_types` says which
+layer of the target has which attention; where its length is not the number of layers no engine takes the config,
+where it names the wrong attention parameters stay without weights.
+Setting them to what is stored changes what engines build, so it is no safe fix: `mtpfix apply --unsafe-fixes`.
+The other way, where layers are missing, is to restore them from the base checkpoint: `mtpfix graft`.
 """
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """A finding when draft layers are stored and their number is not the declared one."""
+    """A finding when draft layers are stored and their number is not the declared one, one for the layer types."""
+    yield from _counts(context)
+    yield from _types(context)
+
+
+def _counts(context: Context) -> Iterator[Finding]:
     world = context.world
-    stored = world.stored_layers
-    if not stored or world.declared is None or world.declared == stored:
+    stored, declared = world.stored_layers, world.declared
+    if not stored or declared is None or declared == stored:
         return
+    claims = context.claims.get("MTP013", ())
+    engines = {claim.mismatch.judge.engine.name: claim.mismatch.why for claim in claims}
+    told = "".join(f"; {name}: {why}" for name, why in engines.items())
+    restore = ", or restore the missing layers from the base checkpoint: mtpfix graft DIR --from BASE"
     yield Finding(
         rule="MTP013",
-        severity="error" if world.declared > stored or world.declared == 0 else "warning",
+        severity="error" if declared > stored or declared == 0 else "warning",
         fix="unsafe",
-        message=f"the config declares {world.declared} draft layer(s), the headers hold {stored}",
-        hint=f"set the count to {stored}, or restore the missing layers from the base checkpoint",
+        message=f"the config declares {plural(declared, 'draft layer')}, the headers hold {stored}{told}",
+        hint=f"set the count to {stored} (--unsafe-fixes){restore if declared > stored else ''}",
+        engines=spans(claim.mismatch.judge for claim in claims),
         locations=tuple(Location("config.json", pointer) for pointer in world.count_pointers),
     )
+
+
+def _types(context: Context) -> Iterator[Finding]:
+    found = context.world.layer_types
+    if found is not None:
+        yield Finding(
+            rule="MTP013",
+            severity="error",
+            fix="unsafe",
+            message=found.words,
+            hint="make the types say what is stored (--unsafe-fixes)",
+            part="target",
+            locations=tuple(
+                Location("config.json", pointer) for pointer in context.world.pointers((LAYER_TYPES,))[-1:]
+            ),
+        )
 
 
 RULE = Rule(

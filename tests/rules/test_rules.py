@@ -95,6 +95,11 @@ UNLIKE = [
 DS_QUANTIZED = right_list(DS, "fp8-block", draft=False)
 
 
+def types(*kinds: str) -> dict[str, Any]:
+    """Qwen3.5's config with these types of layers."""
+    return {"text_config": {**Q35.config["text_config"], "layer_types": list(kinds)}}
+
+
 def without_index_for_draft(made: Model, fmt: str, entries: Sequence[str], *, listed: bool) -> Checkpoint:
     """The draft in a shard of its own, whose tensors the index names or leaves out."""
 
@@ -404,6 +409,24 @@ ROWS = (
         lambda: both(GLM, "nvfp4", GLM_NVFP4, changes={"num_nextn_predict_layers": 2}),
         lambda: both(GLM, "nvfp4", GLM_NVFP4, changes={"num_nextn_predict_layers": 1}),
         fix="unsafe",
+        status="not-fixable",
+    ),
+    Row(
+        "MTP013",
+        "a layer called full attention stores linear attention; vLLM 0.33.0 fails on a CPU, SGLang 0.5.23 loads it",
+        lambda: both(Q35, "nvfp4", Q35_NVFP4, changes=types("full_attention", "full_attention")),
+        lambda: both(Q35, "nvfp4", Q35_NVFP4, changes=types("linear_attention", "full_attention")),
+        fix="unsafe",
+        part="target",
+        status="not-fixable",
+    ),
+    Row(
+        "MTP013",
+        "a type too many: the draft layer's; ValueError in vLLM 0.33.0 on a CPU",
+        lambda: both(Q35, "nvfp4", Q35_NVFP4, changes=types("linear_attention", "full_attention", "full_attention")),
+        lambda: both(Q35, "nvfp4", Q35_NVFP4, changes=types("sliding_attention", "full_attention", "full_attention")),
+        fix="unsafe",
+        part="target",
         status="not-fixable",
     ),
     # N

@@ -49,17 +49,20 @@ def test_a_report_is_valid(report: Any) -> None:
 def test_the_keys_are_those_of_the_contract() -> None:
     document = valid(json_v1.FORMAT.check(CheckResult((factories.fixable(),), BOOK), PAGE), "report")
     assert list(document) == [
-        *("schema_version", "mtpfix", "source", "checkpoint", "status", "engines", "findings", "plan")
+        *("schema_version", "mtpfix", "source", "checkpoint", "status", "engines", "findings", "plan"),
+        "notes",
     ]
     assert list(document["source"]) == ["kind", "id", "revision"]
     assert list(document["checkpoint"]) == ["family", "format", "schemes", "tensors", "shards", "draft"]
     assert list(document["checkpoint"]["draft"]) == ["declared", "stored", "tensors", "dtypes", "modules"]
-    assert list(document["engines"][0]) == ["engine", "version", "releases", "latest", "part", "verdict", "reason"]
+    assert list(document["engines"][0]) == [
+        *("engine", "version", "releases", "latest", "part", "verdict", "reason", "modules", "error")
+    ]
     assert list(document["findings"][0]) == [
         *("rule", "name", "kind", "severity", "fix", "message", "hint", "engines", "modules", "module_count"),
         "locations",
     ]
-    assert list(document["plan"]) == ["files", "certificate"]
+    assert list(document["plan"]) == ["files", "certificate", "held_back"]
 
 
 def test_a_finding_carries_the_name_and_kind_of_its_rule() -> None:
@@ -82,6 +85,21 @@ def test_the_plan_is_rfc_6902_by_file() -> None:
         "config.json": [{"op": "remove", "path": "/a/0"}, {"op": "replace", "path": "/c", "value": None}],
         "hf_quant_config.json": [{"op": "add", "path": "/b/-", "value": "x"}],
     }
+
+
+def test_what_is_told_beside_findings_is_there_for_programs_too() -> None:
+    """Engines' own words, modules of a verdict, remarks, and how many fixes --unsafe-fixes would release."""
+    report = factories.fixable(
+        notes=("config.json: starts with a byte order mark",),
+        plan=factories.plan(held_back=("set /num_nextn_predict_layers to 1, as many as are stored",)),
+        engines=factories.engine_rows(
+            "vllm", "draft", ("0.12.0", "fails"), reason="no", error="KeyError", modules=("a",)
+        ),
+    )
+    document = valid(json_v1.FORMAT.check(CheckResult((report,), BOOK), PAGE), "report")
+    assert document["notes"] == ["config.json: starts with a byte order mark"]
+    assert document["plan"]["held_back"] == ["set /num_nextn_predict_layers to 1, as many as are stored"]
+    assert (document["engines"][0]["error"], document["engines"][0]["modules"]) == ("KeyError", ["a"])
 
 
 def test_several_sources_are_an_array_also_where_one_is_left() -> None:
@@ -131,6 +149,14 @@ def test_a_document_is_one_line_of_ascii_whatever_the_names_hold() -> None:
     assert json.loads(text)["findings"][0]["modules"] == ["mtp.\x1b[31m\u202e\ud800\n"]
 
 
+# Members that came after the first release of version 1: a reader must not rely on them.
+ADDED = {
+    "report": {"notes"},
+    "engine": {"modules", "error"},
+    "plan": {"held_back"},
+}
+
+
 @pytest.mark.parametrize(
     ("shape", "definition"),
     [
@@ -139,6 +165,7 @@ def test_a_document_is_one_line_of_ascii_whatever_the_names_hold() -> None:
         (json_v1.EngineV1, "engine"),
         (json_v1.CheckpointV1, "checkpoint"),
         (json_v1.DraftV1, "draft"),
+        (json_v1.PlanV1, "plan"),
         (json_v1.CertificateV1, "certificate"),
         (json_v1.DecisionV1, "decision"),
         (json_v1.EntryCauseV1, "by_entry"),
@@ -153,4 +180,5 @@ def test_a_document_is_one_line_of_ascii_whatever_the_names_hold() -> None:
 )
 def test_the_types_and_the_schema_name_the_same_keys(shape: type, definition: str) -> None:
     published = SCHEMA["$defs"][definition]
-    assert set(get_type_hints(shape)) == set(published["properties"]) == set(published["required"])
+    assert set(get_type_hints(shape)) == set(published["properties"])
+    assert set(published["properties"]) - set(published["required"]) == ADDED.get(definition, set())

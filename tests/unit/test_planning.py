@@ -181,6 +181,34 @@ def test_counts_are_set_to_what_is_stored(made: Model, changes: dict[str, Any], 
     assert not asked.held_back
 
 
+TYPES = [
+    (["full_attention", "full_attention"], [("replace", "/0", "linear_attention")]),
+    (["linear_attention"] * 4, [("replace", "/1", "full_attention"), ("remove", "/3", None), ("remove", "/2", None)]),
+    (["linear_attention"], [("add", "/-", "full_attention")]),
+    (["linear_attention", "full_attention"], []),
+    (["linear_attention", "sliding_attention"], []),
+    (["linear_attention", None], []),
+    ("linear_attention", []),
+]
+
+
+@pytest.mark.parametrize(("declared", "wanted"), TYPES)
+def test_layer_types_are_set_to_what_is_stored(declared: Any, wanted: list[tuple[str, str, Any]]) -> None:
+    place = "/text_config/layer_types"
+    text = {**Q35.config["text_config"], "layer_types": declared}
+    checkpoint = build(Q35, "nvfp4", right_list(Q35, "nvfp4"), changes={"text_config": text})
+    found = [(edit.op, edit.pointer, edit.value) for edit in count_edits(world_of(checkpoint))]
+    assert found == [(op, place + at, value) for op, at, value in wanted]
+    if wanted:
+        report = analyse(checkpoint)
+        assert report.plan.held_back == (f"make {place} say what each layer stores",)
+        again = analyse(rewritten(checkpoint, analyse(checkpoint, unsafe=True).plan.after))
+        assert again.status == "clean"
+        assert {row.verdict for row in report.engines if (row.engine, row.part) == ("vllm", "target")} == {
+            "fails", "unsupported",
+        }  # fmt: skip
+
+
 # --- the plan ---------------------------------------------------------------------------------------------------------
 
 
