@@ -97,8 +97,7 @@ class Index:
     misplaced: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RawModule:
+class RawModule(NamedTuple):
     """A dotted path and the tensors directly under it, in header order.
 
     A tensor whose last component is a parameter of its own (`...experts.gate_up_proj`) belongs to the

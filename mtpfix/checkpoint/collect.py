@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import repeat
-from typing import Any
 
 from mtpfix.checkpoint.canonical import Cells, Tails, fold
 from mtpfix.checkpoint.headers import LENGTH_BYTES, decode
@@ -99,16 +97,7 @@ def _keep(name: str, parts: list[tuple[str, Cells]], weight_map: WeightMap, lost
     return kept
 
 
-def _raw_modules(part: Mapping[str, Cells], shard: str) -> list[RawModule]:
-    # Column by column through the slots: a frozen dataclass's __init__ takes four times as long.
-    new: list[RawModule] = list(map(object.__new__, repeat(RawModule, len(part))))
-    columns: dict[str, Iterable[Any]] = {
-        "name": part.keys(),
-        "cells": part.values(),
-        "shard": repeat(shard),
-        "listed": repeat(True),
-        "shards": repeat(()),
-    }
-    for slot, values in columns.items():
-        deque(map(getattr(RawModule, slot).__set__, new, values), maxlen=0)
-    return new
+def _raw_modules(part: Mapping[str, Cells], shard: str) -> Iterable[RawModule]:
+    # As tuples, without calling `RawModule` a hundred thousand times: a third of the time.
+    rows = zip(part, part.values(), repeat(shard), repeat(True), repeat(()), strict=False)
+    return map(tuple.__new__, repeat(RawModule), rows)

@@ -13,7 +13,6 @@ from typing import Any
 from mtpfix.checkpoint.collect import WeightMap
 from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.errors import UnreadableError
-from mtpfix.frozen import replace
 from mtpfix.model import Index, JsonFile, Problem, RawModule
 from mtpfix.names import natural_key, shown, split_name, tensor_name
 
@@ -187,7 +186,7 @@ def compare(name: str, weight_map: WeightMap, modules: dict[str, RawModule], sha
             if wanted != shard:
                 misplaced.append(tensor)
         if not listed:
-            modules[module.name] = replace(module, listed=False)
+            modules[module.name] = module._replace(listed=False)
     missing = sorted(set(weight_map.values()).difference(shards), key=natural_key)
     ghosts = tuple(tensor for tensor in weight_map if not _stored(modules, tensor))
     return Index(name, tuple(missing), ghosts, tuple(unlisted), tuple(misplaced))

@@ -268,14 +268,14 @@ def test_case(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_checkpoint_of_the_benchmark(tmp_path: Path) -> None:
-    count = forge(tmp_path, 7, layers=5, experts=12)
+    count = forge(tmp_path, shards=7, layers=5, experts=12)
     read = read_local(tmp_path)
     assert (read.tensor_count, len(read.shards), read.index) == (count, 7, Index("model.safetensors.index.json"))
     assert any(module.shards for module in read.modules.values())
     found = {module.name: module for module in stored_modules(read)}
     assert found["model.layers.3.mlp.experts.0.up_proj"].experts == tuple(range(12))
     assert found["model.layers.4.mlp.experts.0.down_proj"].scheme.name == "nvfp4"
-    assert found["model.layers.61.eh_proj"].scheme.name == "bf16"
+    assert found["model.layers.5.eh_proj"].scheme.name == "bf16"
     assert {module.scheme.name for module in found.values()} == {"bf16", "nvfp4", "other"}
 
 

@@ -1,0 +1,94 @@
+"""A checkpoint on a Hub that takes 40 ms for each request: requests, bytes and time against huggingface_hub's reader.
+
+    python -m tests.bench.remote FOLDER
+
+Run by `tests.bench.run`, as a process of its own: the loopback Hub of tests/hub is in it.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.bench.process import MTPFIX, Command, goal, on_hub, ours
+from tests.hub import Hub, slow
+
+DELAY = 0.04
+FEWER = 5.0
+REPOSITORY = "org/model"
+# The commit, two JSON files and the index.
+AROUND = 4
+# All headers, and the commit again: this answer is of the branch as it is, whatever commit was asked for.
+ANSWER = 2
+THEIRS = "import sys; from huggingface_hub import get_safetensors_metadata; get_safetensors_metadata(sys.argv[1])"
+HEAD = f"{'':44}{'requests':>9}{'MB':>8}{'wall s':>8}{'cpu s':>8}"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one process asked the Hub for."""
+
+    requests: int
+    megabytes: float
+    wall: float
+    cpu: float
+
+    @property
+    def line(self) -> str:
+        return f"{self.requests:9}{self.megabytes:8.2f}{self.wall:8.2f}{self.cpu:8.2f}"
+
+
+def compare(folder: Path) -> None:
+    """Check the repository with and without the answer that holds all headers, anew and again; then their reader."""
+    shards = len(list(folder.glob("*.safetensors")))
+    headers = sum(_header(path) for path in folder.glob("*.safetensors")) / 1e6
+    check = [*MTPFIX, "check", REPOSITORY]
+    with Hub() as hub:
+        hub.create(REPOSITORY, folder)
+        hub.fault("", slow(DELAY), float("inf"))
+        print(f"== remote: {shards} shards, {headers:.1f} MB of headers, {DELAY * 1000:.0f} ms a request")
+        print(HEAD)
+        found: dict[str, Asked] = {}
+        for way, offered in (("all headers in one answer", True), ("a range a shard", False)):
+            hub.metadata = offered
+            with tempfile.TemporaryDirectory() as cache:
+                for name in (f"mtpfix check, {way}", f"mtpfix check, {way}, again"):
+                    found[name] = _ask(hub, check, cache)
+                    print(f"{name:44}{found[name].line}", flush=True)
+        with tempfile.TemporaryDirectory() as cache:
+            hub.metadata = True
+            found["theirs"] = _ask(hub, [sys.executable, "-c", THEIRS, REPOSITORY], cache)
+            print(f"{'huggingface_hub.get_safetensors_metadata':44}{found['theirs'].line}")
+    _goals(found, shards, headers)
+
+
+def _goals(found: Mapping[str, Asked], shards: int, headers: float) -> None:
+    one, ranges = found["mtpfix check, all headers in one answer"], found["mtpfix check, a range a shard"]
+    theirs = found["theirs"]
+    print(goal("requests with all headers in one answer", one.requests, AROUND + ANSWER))
+    # The Hub redirects each large file to its store: two requests for one range.
+    print(goal("requests with a range a shard", ranges.requests, AROUND + 1 + 2 * (shards + 1)))
+    print(f"bytes of the ranges: {ranges.megabytes:.1f} MB with the index, for {headers:.1f} MB of headers")
+    most = max(theirs.requests / one.requests, theirs.megabytes / one.megabytes)
+    print(f"fewer requests or bytes than huggingface_hub: {most:.0f} times, goal {FEWER:g}: ", end="")
+    print("met\n" if most >= FEWER else "NOT MET\n")
+
+
+def _header(path: Path) -> int:
+    with path.open("rb") as file:
+        return 8 + int.from_bytes(file.read(8), "little")
+
+
+def _ask(hub: Hub, command: Command, cache: str) -> Asked:
+    hub.forget()
+    run = ours(command, on_hub(hub.url, cache))
+    return Asked(hub.count(), hub.sent / 1e6, run.wall, run.cpu)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    compare(Path(sys.argv[1]))
