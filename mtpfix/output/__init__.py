@@ -11,7 +11,7 @@ from typing import Any
 
 from mtpfix.output.base import Format
 
-_EVERYTHING = ("check", "explain", "tensors", "rules", "engines", "replayed", "override")
+_EVERYTHING = ("check", "explain", "tensors", "rules", "symptoms", "engines", "replayed", "override")
 
 
 def _of(file: str, name: str, *writes: str, uploaded: bool = False) -> Format:
@@ -34,5 +34,5 @@ FORMATS: tuple[Format, ...] = (
     _of("sarif", "sarif", "check", uploaded=True),
     _of("github", "github", "check"),
     _of("markdown", "markdown", "check"),
-    _of("quiet", "quiet", "check", "tensors", "rules"),
+    _of("quiet", "quiet", "check", "tensors", "rules", "symptoms"),
 )

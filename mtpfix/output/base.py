@@ -205,6 +205,16 @@ class RuleList:
 
 
 @dataclass(frozen=True, slots=True)
+class Symptom:
+    """A line of an engine's log: what it means, the rules that it can come from (most likely first), its source."""
+
+    line: str
+    means: str
+    rules: tuple[RuleText, ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Format:
     """A format and what it can write. Every writer gives the whole text, its last line end included, or "".
 
@@ -216,6 +226,7 @@ class Format:
     explain: Callable[[tuple[DecisionRow, ...], Page], str] | None = None
     tensors: Callable[[TensorList, Page], str] | None = None
     rules: Callable[[RuleList, Page], str] | None = None
+    symptoms: Callable[[tuple[Symptom, ...], Page], str] | None = None
     engines: Callable[[tuple[EngineFacts, ...], Page], str] | None = None
     replayed: Callable[[Replayed, Page], str] | None = None
     override: Callable[[OverrideText, Page], str] | None = None

@@ -325,6 +325,7 @@ FORMAT = Format(
     explain=listing.explain_text,
     tensors=listing.tensors_text,
     rules=listing.rules_text,
+    symptoms=listing.symptoms_text,
     engines=listing.engines_text,
     replayed=listing.replayed_text,
     override=lambda found, _page: f"{found.text}\n" if found.flags else "",

@@ -23,6 +23,7 @@ from mtpfix.output.base import (
     ProposedText,
     Replayed,
     RuleText,
+    Symptom,
     TensorRow,
 )
 from mtpfix.patch import ops
@@ -174,6 +175,20 @@ class RulesV1(TypedDict):
 
     schema_version: Literal[1]
     rules: list[RuleV1]
+
+
+class SymptomV1(TypedDict):
+    line: str
+    means: str
+    rules: list[str]
+    source: str
+
+
+class SymptomsV1(TypedDict):
+    """What `rule --error` says; the rules are codes, most likely first."""
+
+    schema_version: Literal[1]
+    symptoms: list[SymptomV1]
 
 
 class ChangeV1(TypedDict):
@@ -393,6 +408,16 @@ def rules(values: Iterable[RuleText]) -> RulesV1:
     return {"schema_version": VERSION, "rules": [_rule(rule) for rule in values]}
 
 
+def symptoms(values: Iterable[Symptom]) -> SymptomsV1:
+    """Lines of a log in their published shape."""
+    return {"schema_version": VERSION, "symptoms": [_symptom(each) for each in values]}
+
+
+def _symptom(value: Symptom) -> SymptomV1:
+    codes = [rule.code for rule in value.rules]
+    return {"line": value.line, "means": value.means, "rules": codes, "source": value.source}
+
+
 def _rule(rule: RuleText) -> RuleV1:
     return {
         "code": rule.code,
@@ -515,6 +540,7 @@ FORMAT = Format(
     explain=lambda rows, _page: line(explanation(rows)),
     tensors=lambda listing, _page: line(tensors(listing.rows)),
     rules=lambda chosen, _page: line(rules(chosen.rules)),
+    symptoms=lambda found, _page: line(symptoms(found)),
     engines=lambda facts, _page: line(engines(facts)),
     replayed=lambda result, _page: line(replayed(result)),
     override=lambda found, _page: line(override(found)),

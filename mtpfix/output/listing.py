@@ -10,7 +10,7 @@ from itertools import zip_longest
 from mtpfix.frozen import dataclass
 from mtpfix.model import DecisionRow
 from mtpfix.output import matrix
-from mtpfix.output.base import EngineFacts, Page, Profile, Replayed, RuleList, RuleText, TensorList, TensorRow
+from mtpfix.output.base import EngineFacts, Page, Profile, Replayed, RuleList, RuleText, Symptom, TensorList, TensorRow
 from mtpfix.output.collapse import collapsed
 from mtpfix.output.text import Cell, clean, listed, page_text, paint, paragraph, plural, table
 
@@ -182,6 +182,19 @@ def _explained(block: str, page: Page) -> list[str]:
         hanging = indent + ("  " if chunk.lstrip().startswith("-") else "")
         lines += paragraph(chunk, page, indent=indent, hanging=hanging)
     return lines
+
+
+def symptoms_text(found: tuple[Symptom, ...], page: Page) -> str:
+    """For each line of a log what it means and the rules that it can come from."""
+    lines: list[str] = []
+    for symptom in found:
+        lines += [""] if lines else []
+        lines += [paint(line, page, "bold") for line in paragraph(clean(symptom.line, page), page)]
+        lines += paragraph(f"{symptom.means}.", page, indent="  ")
+        lines += table([[Cell(text) for text in (rule.code, rule.name, rule.summary)] for rule in symptom.rules], page)
+        lines += paragraph(f"Source: {symptom.source}", page, indent="  ")
+    advice = "mtpfix check CHECKPOINT says which of them it is; mtpfix rule CODE explains one."
+    return page_text([*lines, "", *paragraph(advice, page)])
 
 
 def engines_text(engines: tuple[EngineFacts, ...], page: Page) -> str:

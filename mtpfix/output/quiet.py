@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtpfix.output.base import CheckResult, Format, Page, RuleList, TensorList
+from mtpfix.output.base import CheckResult, Format, Page, RuleList, Symptom, TensorList
 from mtpfix.output.text import clean, page_text
 
 
@@ -19,4 +19,8 @@ def _rules(chosen: RuleList, page: Page) -> str:
     return page_text(clean(rule.code, page) for rule in chosen.rules)
 
 
-FORMAT = Format(name="quiet", check=_check, tensors=_tensors, rules=_rules)
+def _symptoms(found: tuple[Symptom, ...], page: Page) -> str:
+    return page_text(dict.fromkeys(clean(rule.code, page) for symptom in found for rule in symptom.rules))
+
+
+FORMAT = Format(name="quiet", check=_check, tensors=_tensors, rules=_rules, symptoms=_symptoms)

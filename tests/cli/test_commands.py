@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -447,3 +448,38 @@ def test_the_public_names() -> None:
     assert all(callable(getattr(mtpfix, name)) for name in ("apply", "check", "ensure", "plan", "undo"))
     with pytest.raises(AttributeError, match="nonsense"):
         mtpfix.nonsense  # noqa: B018
+
+
+# error messages
+
+
+def test_an_error_message_names_its_rules(run: Run) -> None:
+    found = run("rule", "--error", "KeyError: 'model.layers.0.mlp.experts.w2_weight'")
+    assert found.exit_code == 0
+    assert found.stdout.startswith("KeyError: 'model.layers.0.mlp.experts.w2_weight'\n  a full-precision tensor ")
+    assert re.search(r"^  MTP001  draft-not-excluded ", found.stdout, re.MULTILINE)
+    assert max(map(len, found.stdout.splitlines())) <= 80
+
+
+def test_a_log_comes_on_stdin(run: Run) -> None:
+    log = b"\xff\nFollowing weights were not initialized from checkpoint: {'a'}\nOnly 1 nextn layer is supported\nbye\n"
+    found = run("rule", "--error", "-", "--format", "json", input=log)
+    assert [one["rules"][0] for one in json.loads(found.stdout)["symptoms"]] == ["MTP013", "MTP006"]
+    assert run("rule", "--error", "-", "--format", "quiet", input=log).stdout.split()[:2] == ["MTP013", "MTP008"]
+
+
+@pytest.mark.parametrize("text", ["", "CUDA out of memory", "\x1b[31m"])
+def test_an_unknown_error_message(run: Run, text: str) -> None:
+    found = run("rule", "--error", text)
+    assert (found.exit_code, found.stdout) == (2, "")
+    assert found.stderr.startswith("Error: no known error of an engine in this text\nHint: ")
+
+
+def test_a_code_and_an_error_message_are_two_questions(run: Run) -> None:
+    assert run("rule", "MTP001", "--error", "x").exit_code == 2
+
+
+def test_a_hostile_log_is_escaped(run: Run) -> None:
+    shown = run("rule", "--error", "\x1b[31mOnly 1 nextn layer is supported").stdout
+    assert "\x1b" not in shown
+    assert "\\x1b[31mOnly" in shown

@@ -21,6 +21,7 @@ from mtpfix.output.base import (
     Page,
     Replayed,
     RuleList,
+    Symptom,
     TensorList,
 )
 
@@ -182,3 +183,12 @@ def test_the_types_and_the_schema_name_the_same_keys(shape: type, definition: st
     published = SCHEMA["$defs"][definition]
     assert set(get_type_hints(shape)) == set(published["properties"])
     assert set(published["properties"]) - set(published["required"]) == ADDED.get(definition, set())
+
+
+def test_symptoms_are_valid() -> None:
+    symptom = Symptom(
+        "KeyError: 'a.weight'", "it means", (factories.RULES[0], factories.RULES[1]), "vllm 0.33.0 x.py:1"
+    )
+    assert json_v1.FORMAT.symptoms is not None
+    document = valid(json_v1.FORMAT.symptoms((symptom,), PAGE), "symptoms")
+    assert document["symptoms"][0]["rules"] == ["MTP001", "MTP007"]

@@ -15,7 +15,7 @@ import pytest
 from test_store import error_of, failing, in_child, killed_at
 
 from mtpfix import bulk, store
-from mtpfix.errors import ConflictError, WriteError
+from mtpfix.errors import ConflictError
 from mtpfix.store import JOURNAL, Large, Piece, apply_files, recover, stamp_of, undo
 
 INDEX = "model.safetensors.index.json"
