@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from mtpfix import releases
+from mtpfix.atlas import Tabled, atlas_of
 from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, tables_under, world_of
 from mtpfix.engines.base import Engine
@@ -17,6 +18,7 @@ from mtpfix.formats import format_of
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import (
     Answer,
+    Atlas,
     Checkpoint,
     DecisionRow,
     Draft,
@@ -96,11 +98,17 @@ def _within(name: str, op: str, bound: str) -> bool:
 
 
 def analyse(
-    checkpoint: Checkpoint, *, engines: Sequence[str] = (), scope: Scope = "mtp", unsafe: bool = False
+    checkpoint: Checkpoint,
+    *,
+    engines: Sequence[str] = (),
+    scope: Scope = "mtp",
+    unsafe: bool = False,
+    atlas: bool = False,
 ) -> Report:
     """Everything there is to say about a checkpoint. Raises UsageError for an engine that is not modelled.
 
-    `unsafe`: the plan holds the fixes that change what engines build (draft counts) too.
+    unsafe  the plan holds the fixes that change what engines build (draft counts) too
+    atlas   the report holds the decisions on every module
     """
     world = world_of(checkpoint)
     fmt = _format_name(world)
@@ -108,7 +116,8 @@ def analyse(
     shown = [ENGINES[name] for name in (wanted if engines else ENGINES)]
     found = _shown_judges(judges(world, shown), wanted if engines else None)
     study = _Study(world, found, wanted)
-    return study.report(fmt, scope, unsafe)
+    report = study.report(fmt, scope, unsafe)
+    return replace(report, atlas=study.atlas(bool(report.plan.edits))) if atlas else report
 
 
 def repaired(checkpoint: Checkpoint, contents: Mapping[str, bytes]) -> Checkpoint:
@@ -222,11 +231,21 @@ class _Study:
         useful = any(finding.severity == "error" and finding.fix == "safe" for finding in found)
         return build(self.world, self.solutions if useful else (), self.before, self.after, unsafe=unsafe)
 
+    def atlas(self, changed: bool) -> Atlas:
+        """The map, before and, where the plan changes something, after it."""
+        before = self._tabled(self.before, self.wrong)
+        return atlas_of(self.world, before, self._tabled(self.after, self.left) if changed else before)
+
+    def _tabled(self, decided: Sequence[Table], wrong: Mapping[int, list[Mismatch]]) -> list[Tabled]:
+        mine = (wrong[id(table.judge)] for table in decided)
+        return list(zip(decided, self.rows(decided, wrong), mine, strict=True))
+
     def report(self, fmt: str, scope: Scope, unsafe: bool) -> Report:
         world, checkpoint = self.world, self.world.checkpoint
         found = self.findings(scope)
         configs = tuple(Location(each.file, each.pointer) for each in editable(world.files))
         places = [*configs, *(place for finding in found for place in finding.locations)]
+        plan = self.plan(found, unsafe)
         return Report(
             source=checkpoint.source,
             family=world.family.name if world.family else "unknown",
@@ -239,10 +258,11 @@ class _Study:
             status=status_of(found),
             engines=self.rows(self.before, self.wrong),
             findings=found,
-            plan=self.plan(found, unsafe),
+            plan=plan,
             notes=_notes(world),
             configs=configs,
             texts={place.file: world.files[place.file].raw for place in places if place.file in world.files},
+            after=self.rows(self.after, self.left) if plan.edits else (),
         )
 
 

@@ -33,6 +33,7 @@ def check(
     engines: Sequence[str] = (),
     scope: Scope = "mtp",
     unsafe: bool = False,
+    atlas: bool = False,
     access: Access | None = None,
 ) -> Report:
     """Everything that is known of a checkpoint; the checkpoint is not changed.
@@ -41,11 +42,12 @@ def check(
     engines  what a plan must satisfy: `vllm>=0.24`, `sglang`; none: every modelled release
     scope    `all`: every module; `mtp`: the draft, and what stops the target from loading
     unsafe   the plan holds the unsafe fixes too
+    atlas    the report holds the decisions on every module: what a map of the checkpoint needs
     access   revision, token and counters for a repository on the Hub
 
     Raises UnreadableError where nothing can be concluded, UsageError for an engine that is none.
     """
-    return analysis.analyse(read(source, access), engines=tuple(engines), scope=scope, unsafe=unsafe)
+    return analysis.analyse(read(source, access), engines=tuple(engines), scope=scope, unsafe=unsafe, atlas=atlas)
 
 
 def plan(report: Report) -> Plan:

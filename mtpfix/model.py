@@ -343,12 +343,79 @@ class Plan:
     source: Source | None = None
 
 
+class Ruling(NamedTuple):
+    """What an engine decides about a module for a part, what decided it, and what comes of it.
+
+    verdict, why, error  where the module does not load as it is stored; "" where it does
+    """
+
+    part: Part
+    runtime: str
+    decision: DecisionKind
+    scheme: str
+    rule: str
+    file: str
+    pointer: str
+    entry: str
+    verdict: str
+    why: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class MapModule:
+    """A module, or experts of one kind and layer that are stored alike, and its place on the map.
+
+    layer    path of its layer (`model.layers.45`), "" outside of layers
+    kind     what it is in the layer, the same in every layer (`mlp.experts.*.gate_proj`)
+    experts  the experts that it stands for, ascending; `tensors` are the first one's
+    """
+
+    name: str
+    layer: str
+    kind: str
+    part: Part
+    scheme: str
+    experts: tuple[int, ...]
+    tensors: tuple[Cell, ...]
+    listed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Verdicts, and the rulings on every module of the map, in its order; a module that no part asks for has none."""
+
+    rows: tuple[EngineRow, ...]
+    rulings: tuple[tuple[Ruling, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MapView:
+    """Neighbouring releases of one engine that decide alike, as the checkpoint is and as it is after the plan."""
+
+    engine: str
+    releases: tuple[str, ...]
+    latest: bool
+    before: Standing
+    after: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Atlas:
+    """Every module that an engine could quantize, and what each engine makes of it."""
+
+    modules: tuple[MapModule, ...]
+    views: tuple[MapView, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """Everything `check` knows. `schemes` maps a stored scheme's name to its number of modules.
 
     configs  where the quantization configs stand
     texts    the bytes of the JSON files that `configs` and the findings point into
+    after  the verdict matrix as it is after the plan; empty where the plan has no edits
+    atlas  the decisions on every module, where they were asked for
     """
 
     source: Source
@@ -366,3 +433,5 @@ class Report:
     notes: tuple[str, ...] = ()
     configs: tuple[Location, ...] = ()
     texts: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    after: tuple[EngineRow, ...] = ()
+    atlas: Atlas | None = None
