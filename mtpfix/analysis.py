@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mtpfix import releases
-from mtpfix.atlas import Tabled, atlas_of
 from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, tables_under, world_of
 from mtpfix.engines.base import Engine
@@ -38,6 +37,9 @@ from mtpfix.rules.claims import claims
 from mtpfix.solve import Solution
 from mtpfix.storage.modules import tensors_of
 from mtpfix.verdicts import Mismatch, engine_row, forced, mismatches
+
+if TYPE_CHECKING:
+    from mtpfix.atlas import Tabled
 
 Scope = Literal["mtp", "all"]
 Wanted = Mapping[str, frozenset[str]]
@@ -233,6 +235,8 @@ class _Study:
 
     def atlas(self, changed: bool) -> Atlas:
         """The map, before and, where the plan changes something, after it."""
+        from mtpfix.atlas import atlas_of
+
         before = self._tabled(self.before, self.wrong)
         return atlas_of(self.world, before, self._tabled(self.after, self.left) if changed else before)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from mtpfix.decisions import Row, Table, Unit, World, layer_of
+from mtpfix.frozen import replace
 from mtpfix.model import Answer, Atlas, EngineRow, MapModule, MapView, Ruling, Standing
 from mtpfix.verdicts import Mismatch
 

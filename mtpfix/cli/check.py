@@ -67,6 +67,11 @@ def run(chosen: Options) -> int:
     return max([*failures, int(dirty and not (chosen.exit_zero or _uploaded(chosen)))])
 
 
+def _mapped(chosen: Options) -> bool:
+    """Whether the answer shows the decisions on every module."""
+    return any(form.mapped and form.check is chosen.format for form in FORMATS)
+
+
 def _uploaded(chosen: Options) -> bool:
     """Whether the answer goes to a program that decides by itself what fails."""
     return any(form.uploaded and form.check is chosen.format for form in FORMATS)
@@ -78,7 +83,9 @@ def _reports(chosen: Options, failures: list[int]) -> Iterator[Report]:
 
     for source in chosen.sources:
         try:
-            yield api.check(source, engines=chosen.engine, scope=chosen.scope, access=chosen.remote.access)
+            yield api.check(
+                source, engines=chosen.engine, scope=chosen.scope, atlas=_mapped(chosen), access=chosen.remote.access
+            )
         except UsageError:
             raise
         except MtpfixError as error:

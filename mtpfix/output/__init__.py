@@ -14,8 +14,8 @@ from mtpfix.output.base import Format
 _EVERYTHING = ("check", "explain", "tensors", "rules", "symptoms", "engines", "replayed", "override")
 
 
-def _of(file: str, name: str, *writes: str, uploaded: bool = False) -> Format:
-    """The format that `FORMAT` in a file of this folder is."""
+def _of(file: str, name: str, *writes: str, **traits: bool) -> Format:
+    """The format that `FORMAT` in a file of this folder is; `traits`: what else `Format` knows of it."""
 
     def writer(what: str) -> Callable[..., str]:
         def write(value: Any, page: Any) -> str:
@@ -24,8 +24,8 @@ def _of(file: str, name: str, *writes: str, uploaded: bool = False) -> Format:
 
         return write
 
-    writers: dict[str, Any] = {what: writer(what) for what in writes}
-    return Format(name=name, uploaded=uploaded, **writers)
+    known: dict[str, Any] = {**{what: writer(what) for what in writes}, **traits}
+    return Format(name=name, **known)
 
 
 FORMATS: tuple[Format, ...] = (
@@ -34,5 +34,6 @@ FORMATS: tuple[Format, ...] = (
     _of("sarif", "sarif", "check", uploaded=True),
     _of("github", "github", "check"),
     _of("markdown", "markdown", "check"),
+    _of("html", "html", "check", mapped=True),
     _of("quiet", "quiet", "check", "tensors", "rules", "symptoms"),
 )

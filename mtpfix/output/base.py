@@ -219,6 +219,7 @@ class Format:
     """A format and what it can write. Every writer gives the whole text, its last line end included, or "".
 
     uploaded  another program reads it and decides what fails: findings leave the exit code at 0
+    mapped    it shows the decisions on every module: the reports need their atlas
     """
 
     name: str
@@ -231,3 +232,4 @@ class Format:
     replayed: Callable[[Replayed, Page], str] | None = None
     override: Callable[[OverrideText, Page], str] | None = None
     uploaded: bool = False
+    mapped: bool = False

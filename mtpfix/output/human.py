@@ -28,8 +28,8 @@ _MOST_LINES = 8
 _FEW = 3
 _SHORTEST_NAME = 12
 _SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}
-_FIXES = {"safe": "fixable", "unsafe": "fixable with --unsafe-fixes", "none": ""}
-_STATUS = {
+FIXES = {"safe": "fixable", "unsafe": "fixable with --unsafe-fixes", "none": ""}
+STATUS = {
     "clean": "clean",
     "fixable": "fixable",
     "partly-fixable": "partly fixable",
@@ -54,7 +54,7 @@ def check_text(result: CheckResult, page: Page) -> str:
 
 def _tally(reports: Sequence[Report]) -> str:
     counts = Counter[str](report.status for report in reports)
-    parts = [f"{counts[status]} {words}" for status, words in _STATUS.items() if counts[status]]
+    parts = [f"{counts[status]} {words}" for status, words in STATUS.items() if counts[status]]
     return f"{plural(len(reports), 'checkpoint')}: {', '.join(parts)}."
 
 
@@ -73,19 +73,26 @@ def report_lines(report: Report, rules: Mapping[str, RuleText], page: Page) -> l
 
 def _verdict(report: Report, page: Page) -> list[str]:
     """The one line that says it all; it wraps only where even a shortened name does not help."""
-    kind: VerdictKind = "fails"
-    if report.status == "clean":
-        kind = "unknown" if all(row.verdict == "unknown" for row in report.engines) else "loads"
-    symbol, style = _symbol(kind, page)
-    words = f"{_STATUS[report.status]}; {outlook(report)}"
+    symbol, style = _symbol(mark(report), page)
+    words = f"{STATUS[report.status]}; {outlook(report)}"
     room = page.width - cells(symbol) - len(" : ") - len(words)
-    name = shortened(clean(_title(report.source), page), max(room, _SHORTEST_NAME), page)
+    name = shortened(clean(title(report.source), page), max(room, _SHORTEST_NAME), page)
     first, *rest = paragraph(f"{symbol} {name}: {words}", page, hanging="  ")
     return [paint(first, page, "bold", *style), *(paint(line, page, "bold", *style) for line in rest)]
 
 
-def _title(source: Source) -> str:
-    """A repository's name; the last part of a path, or all of it where that says nothing."""
+def mark(report: Report) -> VerdictKind:
+    """The sign that a report stands under: not clean, clean though something does not load, or simply clean."""
+    if report.status != "clean":
+        return "fails"
+    newest = {row.verdict for row in report.engines if row.latest}
+    if newest & {"fails", "degrades"}:
+        return "degrades"
+    return "unknown" if newest == {"unknown"} else "loads"
+
+
+def title(source: Source) -> str:
+    """What to call a checkpoint: a repository's name; the last part of a path, or all of it where that says nothing."""
     name = source.id.rstrip("/").rpartition("/")[2]
     return source.id if source.kind == "hub" or name in ("", ".", "..") else name
 
@@ -135,18 +142,23 @@ def _engines_with(rows: Sequence[EngineRow], part: Part, verdict: str) -> tuple[
 
 def _facts(report: Report, page: Page) -> list[str]:
     reason = f" ({report.family_reason})" if report.family_reason else ""
-    stored = ", ".join(f"{name} ×{count:,}" for name, count in report.schemes.items())
     source = report.source.id + (f" at {report.source.revision}" if report.source.revision else "")
     return labelled(
         [
             ("source", [source]),
             ("family", [f"{report.family or 'unknown'}{reason}"]),
             ("format", [report.format or "none"]),
-            ("stored", [f"{plural(report.tensors, 'tensor')} in {plural(report.shards, 'shard')}: {stored}"]),
+            ("stored", [stored_text(report)]),
             ("draft", [draft_text(report.draft)]),
         ],
         page,
     )
+
+
+def stored_text(report: Report) -> str:
+    """What is stored in a phrase: tensors, shards, schemes."""
+    schemes = ", ".join(f"{name} ×{count:,}" for name, count in report.schemes.items())
+    return f"{plural(report.tensors, 'tensor')} in {plural(report.shards, 'shard')}: {schemes}"
 
 
 def draft_text(draft: Draft) -> str:
@@ -188,14 +200,15 @@ def _causes(rows: Sequence[EngineRow], page: Page) -> list[str]:
         text += f": {why.reason}" if why.reason else ""
         own = paragraph(text, page, indent="  ", hanging="    ")
         if why.modules:
-            own += paragraph(f"at {_first_few(why.modules)}", page, indent="    ", hanging="      ")
+            own += paragraph(f"at {first_few(why.modules)}", page, indent="    ", hanging="      ")
         if why.error:
             own += [paint(line, page, "dim") for line in paragraph(why.error, page, "    ", "      ")]
         lines += own if why.verdict in ("fails", "degrades") else [paint(line, page, "dim") for line in own]
     return ["", *lines] if lines else []
 
 
-def _first_few(modules: Sequence[str]) -> str:
+def first_few(modules: Sequence[str]) -> str:
+    """The first few brace forms of some names."""
     groups = collapsed(modules)
     names = ", ".join(group.pattern for group in groups[:_FEW])
     return f"{names} and {len(groups) - _FEW:,} more" if len(groups) > _FEW else names
@@ -206,7 +219,7 @@ def finding_lines(finding: Finding, rule: RuleText | None, page: Page) -> list[s
     colour = _SEVERITIES[finding.severity]
     head = paint(f"{finding.severity}[{clean(finding.rule, page)}]", page, "bold", colour)
     name = paint(f" {clean(rule.name, page)}", page, "bold") if rule else ""
-    fix = f" ({_FIXES[finding.fix]})" if _FIXES[finding.fix] else ""
+    fix = f" ({FIXES[finding.fix]})" if FIXES[finding.fix] else ""
     places = [f"{place.file} {place.pointer}".rstrip() for place in finding.locations]
     evidence = [
         ("modules", modules_listed(finding, page)),
@@ -247,13 +260,16 @@ def _found(report: Report, page: Page) -> list[str]:
 _HOW = {"local": "", "hub": "--create-pr ", "bundle": "--dry-run "}
 
 
+def command(report: Report) -> str:
+    """What to type to repair a checkpoint, or "" where nothing can be."""
+    return f"mtpfix apply {_HOW[report.source.kind]}{shlex.quote(report.source.id)}" if report.plan.edits else ""
+
+
 def _advice(report: Report, page: Page) -> list[str]:
     """What to type next."""
-    where = shlex.quote(report.source.id)
     lines: list[str] = []
     if report.plan.edits:
-        option = _HOW[report.source.kind]
-        lines += paragraph(f"Fix: mtpfix apply {option}{where}  ({changes(report.plan)})", page, hanging="  ")
+        lines += paragraph(f"Fix: {command(report)}  ({changes(report.plan)})", page, hanging="  ")
     elif report.status != "clean":
         lines += paragraph("No safe edit of the JSON files mends this; the help above says what would.", page)
     return lines + held_back_lines(report, page)

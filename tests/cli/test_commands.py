@@ -190,8 +190,16 @@ def test_check_passes_its_options_on(run: Run, monkeypatch: pytest.MonkeyPatch) 
     asked: list[Any] = []
     monkeypatch.setattr(api, "check", lambda path, **more: asked.append((path, more)) or factories.clean())
     run("check", "a", "b", "--engine", "vllm>=0.24", "--engine", "sglang", "--scope", "all", "--revision", "v1")
-    more = {"engines": ("vllm>=0.24", "sglang"), "scope": "all", "access": Access("v1")}
+    more = {"engines": ("vllm>=0.24", "sglang"), "scope": "all", "atlas": False, "access": Access("v1")}
     assert asked == [(name, more) for name in "ab"]
+
+
+def test_a_format_that_draws_a_map_gets_the_decisions(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(api, "check", lambda _path, **more: asked.append(more["atlas"]) or factories.clean())
+    for name in ("human", "html", "json"):
+        run("check", "a", "--format", name)
+    assert asked == [False, True, False]
 
 
 @pytest.mark.parametrize(
