@@ -6,7 +6,9 @@ import re
 from typing import Any
 
 _DIGITS = re.compile(r"([0-9]+)")
+MAX_NAME = 4096  # characters of a module's name; a longer one is no model's
 _SHOWN = 120
+_MOST_DIGITS = 18  # of a 64-bit number, with room; int() refuses thousands of them
 
 NaturalKey = tuple[list[tuple[str, int, str]], str]
 
@@ -29,9 +31,19 @@ def natural_key(name: str) -> NaturalKey:
     return [(text, len(number), number) for text, number in zip(steps[::2], [*numbers, ""], strict=True)], name
 
 
+def number(digits: str) -> int | None:
+    """The number that a step of a name is, None where it is none that counts layers or experts."""
+    return int(digits) if len(digits) <= _MOST_DIGITS and digits.isdecimal() and digits.isascii() else None
+
+
 def is_plain(name: str) -> bool:
     """Whether a name stands in JSON as it is, without escapes."""
     return name.isprintable() and '"' not in name and "\\" not in name
+
+
+def brief(text: str, most: int = 2 * _SHOWN) -> str:
+    """A name or sentence as a message may hold it: of more than so many characters the middle is left out."""
+    return text if len(text) <= most else f"{text[: most // 2]}...{text[-(most // 2) :]}"
 
 
 def shown(value: Any) -> str:

@@ -16,6 +16,8 @@ from mtpfix.model import Edit
 
 Op = dict[str, Any]
 
+_TOO_DEEP = "No engine needs such a value in a config file; write the file again without it."
+_NO_FIT = "Make the patch again from the files as they are."
 _BAD_ESCAPE = re.compile(r"~(?![01])")
 
 
@@ -75,7 +77,7 @@ def _copied(value: Any) -> Any:
     try:
         return copy.deepcopy(value)
     except RecursionError as error:
-        raise WriteError("the patch cannot be applied: a value is nested too deep") from error
+        raise WriteError("the patch cannot be applied: a value is nested too deep", hint=_TOO_DEEP) from error
 
 
 def _patched(state: Any, operations: Sequence[Op]) -> Any:
@@ -85,7 +87,7 @@ def _patched(state: Any, operations: Sequence[Op]) -> Any:
     try:
         return jsonpatch.apply_patch(state, _copied(list(operations)), in_place=True)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
-        raise WriteError(f"the patch does not fit: {error}") from error
+        raise WriteError(f"the patch does not fit: {error}", hint=_NO_FIT) from error
 
 
 def _opposite(state: Any, op: Op) -> Op:
@@ -108,4 +110,4 @@ def _resolve(state: Any, path: Sequence[str]) -> Any:
     try:
         return jsonpointer.JsonPointer.from_parts(path).resolve(state)
     except jsonpointer.JsonPointerException as error:
-        raise WriteError(f"the patch does not fit: {error}") from error
+        raise WriteError(f"the patch does not fit: {error}", hint=_NO_FIT) from error

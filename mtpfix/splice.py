@@ -23,6 +23,7 @@ from mtpfix import patch
 from mtpfix.errors import UnreadableError, WriteError
 from mtpfix.model import Edit
 
+_NOT_JSON = "Mend the spot: JSON has no comments, no trailing commas and double quotes only."
 _WS = r"[ \t\n\r]*+"
 _STRING = r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?"
@@ -106,12 +107,12 @@ def _decoded(raw: bytes, file: str) -> tuple[bytes, str, str]:
         return bom, encoding, raw[len(bom) :].decode(encoding, "surrogatepass")
     except UnicodeDecodeError as error:
         message = f"{file} is not {encoding} text: {error.reason} at byte {error.start}"
-        raise UnreadableError(message, subject=file) from error
+        raise UnreadableError(message, subject=file, hint="Save the file as UTF-8.") from error
 
 
 def _malformed(file: str, text: str, place: int) -> UnreadableError:
     line = text.count("\n", 0, place) + 1
-    return UnreadableError(f"{file} is not JSON: line {line}, character {place}", subject=file)
+    return UnreadableError(f"{file} is not JSON: line {line}, character {place}", subject=file, hint=_NOT_JSON)
 
 
 def _scan(text: str, file: str) -> tuple[int, int, dict[int, int]]:

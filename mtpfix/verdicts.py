@@ -19,6 +19,7 @@ from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import key_of
 from mtpfix.frozen import dataclass, field
 from mtpfix.model import Answer, EngineRow, VerdictKind
+from mtpfix.names import brief
 
 _RANK: dict[VerdictKind, int] = {"loads": 0, "unsupported": 1, "unknown": 2, "degrades": 3, "fails": 4}
 
@@ -90,6 +91,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "bnb8": Layout("weight", True, {"SCB": "channel"}),
 }  # fmt: skip
 # What a loader does with a stored tensor that no parameter waits for, unless a family says otherwise.
+LONGEST = 2000  # characters of a reason: a hostile config is quoted in part
 SKIPS_UNKNOWN_NAMES = frozenset({"sglang", "transformers"})
 
 
@@ -266,7 +268,7 @@ def _incomplete_draft(world: World, table: Table) -> Forced | None:
     for name in world.unread:
         found = ask(view, key_of(name), world.layers, judge.profile.first, judge.method.name) if view else None
         if found is not None and found.layer != "absent":
-            return "degrades", f"tensors of the draft are missing and parameters stay unwritten, e.g. {name}", ""
+            return "degrades", f"tensors of the draft are missing and parameters stay unwritten, e.g. {brief(name)}", ""
     return None
 
 
@@ -298,7 +300,15 @@ def engine_row(table: Table, found: list[Mismatch], forced: Forced | None = None
     verdict, reason, error = _settled(table, settled, forced)
     names = tuple(item.row.unit.name for item in found if settled and item.verdict == settled.verdict)
     return EngineRow(
-        profile.engine, profile.first, profile.releases, profile.latest, judge.part, verdict, reason, names, error
+        profile.engine,
+        profile.first,
+        profile.releases,
+        profile.latest,
+        judge.part,
+        verdict,
+        brief(reason, LONGEST),
+        names,
+        brief(error, LONGEST),
     )
 
 
@@ -313,5 +323,9 @@ def _settled(table: Table, settled: Mismatch | None, forced: Forced | None) -> F
 def _unknown_or_loads(table: Table) -> tuple[VerdictKind, str, str]:
     unknown = [row.unit.name for row, answer in table.decided if answer.decision == "unknown"]
     if unknown:
-        return "unknown", f"{len(unknown)} modules have names that mtpfix has no facts about, e.g. {unknown[0]}", ""
+        return (
+            "unknown",
+            f"{len(unknown)} modules have names that mtpfix has no facts about, e.g. {brief(unknown[0])}",
+            "",
+        )
     return "loads", "", ""

@@ -24,6 +24,7 @@ Cells = tuple[Cell, ...]
 # Beyond these a header is hostile or odd, and the tree of tails would grow with every tensor.
 MAX_CELLS = 64
 MAX_TAILS = 10_000
+MAX_PIECE = 1 << 20  # bytes from tensor to tensor, on average: more is blanks, which would be copied thrice
 
 _CHARACTER = r'[^"\\\x00-\x1f]'
 _STRING = f'"{_CHARACTER}*"'
@@ -84,6 +85,8 @@ def _pieces(header: bytes) -> list[str]:
     if metadata is None and not text.startswith(_BEGIN):
         raise _Unusual
     pieces = text.split(_BETWEEN)
+    if len(text) > MAX_PIECE * len(pieces):
+        raise _Unusual
     pieces[0] = pieces[0][metadata.end() if metadata else len(_BEGIN) :]
     last = pieces[-1].rstrip(" ")
     if not last.endswith(_END):

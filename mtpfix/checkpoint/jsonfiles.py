@@ -27,6 +27,7 @@ NAMES = (
     "quant_model_description.json",  # ModelSlim
 )
 MAX_JSON_BYTES = 128 * 1024 * 1024
+MAX_TEXT = 1 << 20  # characters of one text in it; the longest of real ones, a chat template, has a twentieth
 
 _BOM = b"\xef\xbb\xbf"
 _NOT_STRICT = "JSON has no comments, no trailing commas and double quotes only; mend the spot and try again"
@@ -54,10 +55,27 @@ def parse_json(name: str, raw: bytes) -> tuple[JsonFile, tuple[Problem, ...]]:
             f"{name}: line 1 column 1: the top level is no JSON object", subject=name, hint="wrap it in braces"
         )
     problems = [_repeated(name, pointer) for pointer in _pointers(value, repeats)]
+    if len(raw) > MAX_TEXT:
+        _check_texts(name, value)
     if raw.startswith(_BOM):
         message = "starts with a byte order mark, which engines cannot read"
         problems.insert(0, Problem("bom", name, message, "byte 0"))
     return JsonFile(name, raw, value), tuple(problems)
+
+
+def _check_texts(name: str, value: Any) -> None:
+    """Raises UnreadableError for a text without end: matching it would take as long."""
+    todo = [("", value)]
+    while todo:
+        pointer, node = todo.pop()
+        if isinstance(node, str) and len(node) > MAX_TEXT:
+            message = f"{name}: {pointer}: a text of {len(node)} characters"
+            raise UnreadableError(message, subject=name, hint="no engine has a use for it; write the file again")
+        if isinstance(node, dict):
+            todo += [(f"{pointer}/{_escape(key[:100])}", child) for key, child in node.items()]
+            todo += [(pointer, key) for key in node]
+        elif isinstance(node, list):
+            todo += [(f"{pointer}/{at}", child) for at, child in enumerate(node)]
 
 
 def _load(name: str, raw: bytes, decoder: json.JSONDecoder) -> Any:

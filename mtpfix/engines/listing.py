@@ -15,6 +15,7 @@ from mtpfix.model import Answer, Cause, Layer
 from mtpfix.regexes import Regex, TooCostly, compiled
 
 _GRAM = 12
+_LONGEST = 4000  # characters of an entry that is looked up by a piece; a longer one is part of no real name
 RAISED = (
     ArithmeticError,
     AssertionError,
@@ -191,7 +192,7 @@ class Within:
         for index, text in enumerate(texts):
             if not text:
                 self._blank = index if self._blank is None else self._blank
-            elif len(text) < _GRAM:
+            elif len(text) < _GRAM or len(text) > _LONGEST:
                 self._short.append((index, text))
             else:
                 self._grams.setdefault(_gram(text), []).append((index, text))

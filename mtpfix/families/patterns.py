@@ -22,6 +22,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from mtpfix.frozen import dataclass
+from mtpfix.names import MAX_NAME, number
 
 T = TypeVar("T")
 
@@ -41,10 +42,11 @@ class Key:
 def key_of(name: str) -> Key:
     """The lookup key of a module name: `a.3.b` -> Key("a.#.b", (3,))."""
     numbers: list[int] = []
-    parts = name.split(".")
+    parts = name[:MAX_NAME].split(".")
     for at, part in enumerate(parts):
-        if part.isdecimal() and part.isascii():
-            numbers.append(int(part))
+        count = number(part)
+        if count is not None:
+            numbers.append(count)
             parts[at] = "#"
     return Key(".".join(parts), tuple(numbers))
 

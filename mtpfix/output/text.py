@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 
 from mtpfix.frozen import dataclass
+from mtpfix.names import brief
 from mtpfix.output.base import Page
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -15,6 +16,7 @@ _PLAIN_SPELLING = str.maketrans(
 )
 _BREAK_AFTER = (frozenset("./,:}"), frozenset("_-="))
 _NARROWEST = 8
+_LONGEST = 2000  # characters of a word: no real name is a tenth of it, and a hostile one would fill the screen
 _GAP = "  "
 
 
@@ -67,10 +69,10 @@ def shortened(text: str, width: int, page: Page) -> str:
 
 def wrapped(text: str, width: int, more: int = 0) -> list[str]:
     """Lines of at most this width, the first may be longer by `more`; words that are longer than a line break after
-    a dot, slash or comma where they can."""
+    a dot, slash or comma where they can. A word without end is cut."""
     lines = [""]
     for word in text.split():
-        for piece in _pieces(word, max(width, 1)):
+        for piece in _pieces(brief(word, _LONGEST), max(width, 1)):
             joined = f"{lines[-1]} {piece}" if lines[-1] else piece
             if cells(joined) <= width + (more if len(lines) == 1 else 0):
                 lines[-1] = joined

@@ -14,7 +14,8 @@ from mtpfix.engines.sources import Fragment
 from mtpfix.formats.base import Format
 from mtpfix.frozen import dataclass, field
 from mtpfix.model import EngineRow, Finding, FixKind, Location, Part, Severity
-from mtpfix.verdicts import Mismatch
+from mtpfix.names import brief
+from mtpfix.verdicts import LONGEST, Mismatch
 
 if TYPE_CHECKING:
     from mtpfix.solve import Solution  # which reads what an entry means: rules/entries.py
@@ -172,7 +173,7 @@ def finding(
         rule=rule,
         severity=severity,
         fix=fix,
-        message=message,
+        message=brief(message, LONGEST),
         hint=hint,
         part=claims[0].mismatch.judge.part,
         engines=spans(claim.mismatch.judge for claim in claims),
@@ -201,7 +202,7 @@ def evidence(claim: Claim) -> str:
     built = makes.get(item.answer.decision, item.answer.decision)
     asked = item.row.ask.runtime if item.row.ask else ""
     as_name = f" (asked as {asked})" if asked and asked != stored.name else ""
-    return f"{stored.name}: stored {stored.scheme.name} [{shape}], {item.judge.engine.name} {built}{as_name}"
+    return f"{brief(stored.name)}: stored {stored.scheme.name} [{shape}], {item.judge.engine.name} {built}{as_name}"
 
 
 def plural(count: int, noun: str) -> str:

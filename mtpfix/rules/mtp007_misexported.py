@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mtpfix.decisions import Unit
 from mtpfix.model import Finding
+from mtpfix.names import brief
 from mtpfix.rules.base import Context, Rule, plural, spans
 
 EXPLANATION = """\
@@ -48,15 +49,15 @@ def _why(unit: Unit) -> str:
     )
     held = f"{weight.suffix} is {weight.dtype} {list(weight.shape)}" if weight else "it has no weight"
     if scheme.extra:
-        return f"{unit.name} carries quantizer state that no engine reads: {', '.join(scheme.extra)}."
+        return f"{brief(unit.name)} carries quantizer state that no engine reads: {', '.join(scheme.extra)}."
     if scheme.kind == "odd":
-        return f"{unit.name}: {held}; {scheme.note or 'the tensors fit no known scheme'}."
+        return f"{brief(unit.name)}: {held}; {scheme.note or 'the tensors fit no known scheme'}."
     wanted = (
         f"expected a full-precision weight of shape {list(unit.stored.shape)}"
         if unit.stored.shape
         else "expected full precision"
     )
-    return f"{unit.name}: {held}, stored as {scheme.name}; {wanted}."
+    return f"{brief(unit.name)}: {held}, stored as {scheme.name}; {wanted}."
 
 
 RULE = Rule("MTP007", "misexported", "G", "error", "none", "weights that no metadata can mend", EXPLANATION, check)

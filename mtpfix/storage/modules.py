@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from mtpfix.model import Cell, Checkpoint, RawModule, StoredModule, StoredScheme, Tensor
-from mtpfix.names import natural_key, tensor_name
+from mtpfix.names import MAX_NAME, natural_key, tensor_name
 from mtpfix.storage.classify import classify
 from mtpfix.storage.layouts import Shape
 from mtpfix.storage.stacks import StackPart, stack_parts
@@ -60,10 +60,11 @@ def stored_modules(checkpoint: Checkpoint) -> tuple[StoredModule, ...]:
 
     Experts that are stored alike are one value; a fused stack (`...experts.gate_up_proj`) is a module of its own;
     tensors below a parameter (`weight.absmax`) or a quantizer (`weight_quantizer._amax`) belong to the module that
-    owns it. Neither the order of shards nor that of tensors changes the result.
+    owns it. Neither the order of shards nor that of tensors changes the result. Names without end are left out: they
+    are valid, but of no model's module.
     """
     kinds = _Kinds()
-    modules = list(checkpoint.modules.values())
+    modules = [module for module in checkpoint.modules.values() if len(module.name) <= MAX_NAME]
     distinct = {id(module.cells): module.cells for module in modules}
     odd = {number for number, cells in distinct.items() if not kinds.of(cells).is_linear}
     strange = [module for module in modules if id(module.cells) in odd]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from shards import blob, header, write_checkpoint, write_index, write_shard
 
-from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES, NAMES, parse_json
+from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES, MAX_TEXT, NAMES, parse_json
 from mtpfix.checkpoint.local import read_local
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Cell, Problem, RawModule, Shard, Source
@@ -249,3 +249,16 @@ def test_json_beyond_the_limit(folder: Path) -> None:
     with (folder / "hf_quant_config.json").open("wb") as file:
         file.truncate(MAX_JSON_BYTES + 1)
     refused(folder, "above the limit")
+
+
+@pytest.mark.parametrize(
+    "held", [{"a": "x" * (MAX_TEXT + 1)}, {"a": [["x" * (MAX_TEXT + 1)]]}, {"x" * (MAX_TEXT + 1): 1}]
+)
+def test_a_text_without_end(held: object) -> None:
+    with pytest.raises(UnreadableError, match="a text of 1048577 characters"):
+        parse_json("config.json", json.dumps(held).encode())
+
+
+def test_many_texts_are_no_long_text() -> None:
+    file, _ = parse_json("config.json", json.dumps({"a": ["x" * 100] * 20_000}).encode())
+    assert len(file.value["a"]) == 20_000

@@ -86,8 +86,12 @@ def test_natural_order() -> None:
 
 
 def test_numbers_without_end() -> None:
-    ones = "1" * 5000
+    ones = "1" * 4000
     assert len(modules({f"a.{ones}.weight": BF16, f"{E}.{ones}.w1.weight": BF16, f"{E}.2.w1.weight": BF16})) == 3
+
+
+def test_names_without_end_are_no_modules() -> None:
+    assert list(modules({f"{'x' * 5000}.weight": BF16, f"a.{'b' * 4000}.weight": BF16})) == [f"a.{'b' * 4000}"]
 
 
 # --- experts ----------------------------------------------------------------------------------------------------------

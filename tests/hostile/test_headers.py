@@ -1,0 +1,57 @@
+"""Hostile weight files: the safetensors library is the referee."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors import SafetensorError, safe_open
+
+from .headers import Lie, lies
+from .sandbox import Sandbox, civil
+
+CONFIG = {
+    "architectures": ["Qwen3NextForCausalLM"],
+    "model_type": "qwen3_next",
+    "num_hidden_layers": 2,
+    "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]},
+}
+CASES = dict(lies())
+
+
+def accepted(path: Path) -> bool:
+    """What the library says."""
+    try:
+        with safe_open(path, "numpy") as file:
+            file.keys()
+    except (SafetensorError, OSError, ValueError):
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hostile")
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+@pytest.mark.parametrize("what", CASES)
+def test_what_the_library_accepts_is_read_and_nothing_else(place: Path, sandbox: Sandbox, what: str) -> None:
+    lie: Lie = CASES[what]
+    shard = place / "model.safetensors"
+    lie.write(shard)
+    done = sandbox.run("check", place)
+    civil(done)
+    assert (done.code != 3) == accepted(shard), (done.code, done.err[-500:])
+    if done.code == 3:
+        assert "model.safetensors" in done.err
+
+
+def test_both_kinds_are_among_them(place: Path) -> None:
+    found = set()
+    for lie in CASES.values():
+        lie.write(place / "model.safetensors")
+        found.add(accepted(place / "model.safetensors"))
+    assert found == {True, False}
