@@ -31,7 +31,7 @@ def natural_key(name: str) -> NaturalKey:
     return [(text, len(number), number) for text, number in zip(steps[::2], [*numbers, ""], strict=True)], name
 
 
-def number(digits: str) -> int | None:
+def counted(digits: str) -> int | None:
     """The number that a step of a name is, None where it is none that counts layers or experts."""
     return int(digits) if len(digits) <= _MOST_DIGITS and digits.isdecimal() and digits.isascii() else None
 

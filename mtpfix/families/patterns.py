@@ -22,7 +22,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from mtpfix.frozen import dataclass
-from mtpfix.names import MAX_NAME, number
+from mtpfix.names import MAX_NAME, counted
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ def key_of(name: str) -> Key:
     numbers: list[int] = []
     parts = name[:MAX_NAME].split(".")
     for at, part in enumerate(parts):
-        count = number(part)
+        count = counted(part)
         if count is not None:
             numbers.append(count)
             parts[at] = "#"

@@ -11,8 +11,10 @@ Config = dict[str, Any]
 MANY = 20_000
 
 REDOS = (
-    "re:^(a+)+$", "re:(.*)*mtp", "re:(mtp|mtp)*x", "re:" + "(.*)" * 30 + "x", "re:" + "a?" * 5000, "re:(?:x{0,99}){0,99}!",
-    "re:^" + "(" * 2000 + ")" * 2000, "re:[", "re:(?P<a>.)(?P=a)*$", "re:" + "|" * 3000, "re:.*" * 40 + "y", "re:\\", "re:",
+    "re:^(a+)+$", "re:(.*)*mtp", "re:(mtp|mtp)*x", "re:" + "(.*)" * 30 + "x", "re:" + "a?" * 5000,
+    "re:(?:x{0,99}){0,99}!", "re:^" + "(" * 2000 + ")" * 2000, "re:[", "re:(?P<a>.)(?P=a)*$",
+    "re:" + "|" * 3000, "re:.*" * 40 + "y",
+    "re:\\", "re:",
     "re:(?s:.*)+?!", r"re:(\w+\.)+weight$", r"re:^(([a-z])+.)+[A-Z]([a-z])+$", "re:(?=(mtp.*)+)x", "re:x{99999999999}",
 )  # fmt: skip
 GLOBS = (
@@ -54,9 +56,12 @@ def texts(config: Config) -> Iterator[tuple[str, bytes]]:
     good = told(config)
     for what, raw in {
         "empty": b"", "blanks": b"  \n", "half": good[: len(good) // 2], "twice": good + good, "NUL": good + b"\0",
-        "a byte order mark": b"\xef\xbb\xbf" + good, "UTF-16": good.decode().encode("utf-16"), "latin": b'{"a": "\xe9"}',
-        "list": b"[]", "null": b"null", "number": b"7", "text": b'"config"', "comments": b"{} // x", "single": b"{'a': 1}",
-        "NaN": good.replace(b'"num_hidden_layers": 2', b'"num_hidden_layers": NaN'), "escape": b"{\"\\u0000\": \"\\ud800\"}",
+        "a byte order mark": b"\xef\xbb\xbf" + good, "UTF-16": good.decode().encode("utf-16"),
+        "latin": b'{"a": "\xe9"}',
+        "list": b"[]", "null": b"null", "number": b"7", "text": b'"config"', "comments": b"{} // x",
+        "single": b"{'a': 1}",
+        "NaN": good.replace(b'"num_hidden_layers": 2', b'"num_hidden_layers": NaN'),
+        "escape": b"{\"\\u0000\": \"\\ud800\"}",
         "10,000 digits": good.replace(b'"num_hidden_layers": 2', b'"num_hidden_layers": ' + b"9" * 10_000),
         "exponent": good.replace(b'"num_hidden_layers": 2', b'"num_hidden_layers": 1e999'),
         "64 bit": good.replace(b'"num_hidden_layers": 2', b'"num_hidden_layers": ' + str(1 << 70).encode()),
@@ -72,9 +77,10 @@ def texts(config: Config) -> Iterator[tuple[str, bytes]]:
 
 def values(config: Config) -> Iterator[tuple[str, bytes]]:
     """JSON whose values are of no kind that anybody expects."""
-    for key in ("quantization_config", "quantization_config/ignore", "quantization_config/quant_method", "architectures",
-                "quantization_config/quant_algo", "model_type", "num_hidden_layers", "num_nextn_predict_layers",
-                "quantization_config/config_groups", "text_config", "quantization_config/quantized_layers"):  # fmt: skip
+    for key in ("quantization_config", "quantization_config/ignore", "quantization_config/quant_method",
+                "quantization_config/quant_algo", "model_type", "architectures", "num_hidden_layers",
+                "num_nextn_predict_layers", "quantization_config/config_groups", "text_config",
+                "quantization_config/quantized_layers"):  # fmt: skip
         for number, odd in enumerate(ODD):
             yield f"{key} {number}", told(at(config, key, odd))
     for count in (-1, 0, 10**9, 10**30):
@@ -99,8 +105,9 @@ def lists(config: Config) -> Iterator[tuple[str, bytes]]:
 
 def indexes() -> Iterator[tuple[str, bytes]]:
     """Index files that lead astray."""
-    for number, shard in enumerate(("/etc/passwd", "../../../etc/passwd", "/dev/zero", "a/../../b.safetensors", "..", ".",
-                                    "", "\0", "x" * 5000, "model.safetensors\0", "pipe.safetensors", "loop.safetensors",
+    for number, shard in enumerate(("/etc/passwd", "../../../etc/passwd", "/dev/zero", "a/../../b.safetensors", "..",
+                                    ".", "", "\0", "x" * 5000, "model.safetensors\0", "pipe.safetensors",
+                                    "loop.safetensors",
                                     "zero.safetensors", "sub/model.safetensors", "C:\\x.safetensors", "~/x.safetensors",
                                     "https://example.org/x.safetensors", 7, None, [], {})):  # fmt: skip
         yield f"index to {number}", told({"weight_map": {"mtp.fc.weight": shard}})
