@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from mtpfix.cli import options, summary
 from mtpfix.cli.terminal import page_for, write
@@ -30,8 +31,15 @@ class Options:
     output: str | None
 
 
+def _codes(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The codes that begin so, for the shell."""
+    from mtpfix.rules import RULES
+
+    return [CompletionItem(rule.code, help=rule.name) for rule in RULES if rule.code.startswith(begun.upper())]
+
+
 @click.command("rule", short_help=summary("rule"))
-@click.argument("code", metavar="[CODE]", required=False)
+@click.argument("code", metavar="[CODE]", required=False, shell_complete=_codes)
 @click.option(
     "--error", metavar="TEXT", help="A line of an engine's traceback or log, or many; - is stdin. Names the rules."
 )
