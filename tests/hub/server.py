@@ -98,10 +98,9 @@ class Hub:
     ) -> Repository:
         """A repository with one commit on main, of a folder or of these files."""
         if isinstance(files, Path):
-            folder = files
-            files = {p.relative_to(folder).as_posix(): p for p in sorted(folder.rglob("*")) if p.is_file()}
+            found = {p.relative_to(files).as_posix(): p for p in sorted(files.rglob("*")) if p.is_file()}
             # A folder may change under a test; small files are taken as they are now.
-            files = {name: path.read_bytes() if path.stat().st_size < 1 << 16 else path for name, path in files.items()}
+            files = {name: path.read_bytes() if path.stat().st_size < 1 << 16 else path for name, path in found.items()}
         repo = Repository(repo_id, private=private, gated=gated)
         repo.commit(files, summary="initial commit", author=repo.owner)
         self.repositories[repo_id] = repo
