@@ -14,11 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mtpfix.api import apply, check, ensure, plan, undo
+    from mtpfix.api import apply, check, ensure, graft, plan, undo
     from mtpfix.errors import (
         ConflictError,
         FindingsError,
         MtpfixError,
+        RefusedError,
         UnreadableError,
         UsageError,
         WriteError,
@@ -33,6 +34,7 @@ __all__ = [
     "FindingsError",
     "MtpfixError",
     "Plan",
+    "RefusedError",
     "Report",
     "UnreadableError",
     "UsageError",
@@ -41,16 +43,18 @@ __all__ = [
     "apply",
     "check",
     "ensure",
+    "graft",
     "plan",
     "undo",
 ]
 
 _HOMES = {
-    "mtpfix.api": ("apply", "check", "ensure", "plan", "undo"),
+    "mtpfix.api": ("apply", "check", "ensure", "graft", "plan", "undo"),
     "mtpfix.errors": (
         "ConflictError",
         "FindingsError",
         "MtpfixError",
+        "RefusedError",
         "UnreadableError",
         "UsageError",
         "WriteError",

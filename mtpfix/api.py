@@ -1,13 +1,14 @@
 """What the command line and other programs call: read, analyse, write.
 
-`mtpfix` itself offers `check`, `plan`, `apply`, `ensure` and `undo` from here. What only a writer needs is imported
-when something is written.
+`mtpfix` itself offers `check`, `plan`, `apply`, `ensure`, `graft` and `undo` from here. What only a writer needs is
+imported when something is written.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from mtpfix import analysis
@@ -20,6 +21,8 @@ from mtpfix.model import Checkpoint, DecisionRow, Plan, Report, Source
 
 if TYPE_CHECKING:
     from mtpfix.analysis import DraftRow
+    from mtpfix.grafting.plan import GraftPlan
+    from mtpfix.grafting.ready import Ready
     from mtpfix.override import Override
 
 Pathish = str | os.PathLike[str]
@@ -94,6 +97,69 @@ def undo(path: Pathish) -> tuple[str, ...]:
     from mtpfix import store
 
     return tuple(change.name for change in store.undo(os.fspath(path)).changes)
+
+
+def graft(
+    path: Pathish,
+    base: Pathish,
+    *,
+    modules: Sequence[str] = (),
+    engines: Sequence[str] = (),
+    scope: Scope = "mtp",
+    dequantize: bool = False,
+    rewrite: bool = False,
+    dry_run: bool = False,
+    access: Access | None = None,
+) -> GraftPlan:
+    """Restore the draft's tensors that a directory lacks or stores wrongly from its base checkpoint; what was done.
+
+    base        a directory, or a repository on the Hub in any spelling that `check` takes; `access` is for that
+    modules     patterns over module names that narrow what is restored
+    dequantize  FP8 weights of the base become BF16; without it they are taken as they are or not at all
+    rewrite     shards are written again without the old copies of what is replaced
+    dry_run     nothing is written
+
+    The plan's `layout` is None where there is nothing to restore; its `report` is that of the checkpoint afterwards.
+    Raises RefusedError where the base does not fit or engines could not load what comes out, else as `check` and
+    `apply`.
+    """
+    with grafting(
+        path, base, modules=modules, engines=engines, scope=scope, dequantize=dequantize, rewrite=rewrite, access=access
+    ) as ready:
+        if not dry_run:
+            ready.write()
+        return ready.plan
+
+
+@contextmanager
+def grafting(
+    path: Pathish,
+    base: Pathish,
+    *,
+    modules: Sequence[str] = (),
+    engines: Sequence[str] = (),
+    scope: Scope = "mtp",
+    dequantize: bool = False,
+    rewrite: bool = False,
+    access: Access | None = None,
+) -> Iterator[Ready]:
+    """A graft that is planned and can be written; see `graft`."""
+    from mtpfix.grafting import plan as planned
+    from mtpfix.grafting.ready import Ready, from_base
+
+    access = access or Access()
+    here, there = parse(path), parse(base, access.revision)
+    if here.kind != "local":
+        raise UsageError("only a directory can be changed", subject=here.id)
+    if there.kind == "bundle":
+        raise UsageError(
+            "a bundle holds no weights", subject=there.id, hint="give the base as a directory or repository"
+        )
+    if there.kind == "local" and os.path.realpath(there.id) == os.path.realpath(here.id):
+        raise UsageError("the base is the checkpoint itself", subject=there.id)
+    asked = planned.Asked(tuple(modules), tuple(engines), scope, dequantize, rewrite)
+    with from_base(_mended(here), there, access) as (own, other, repository):
+        yield Ready(planned.plan(own, other, asked), own, other, repository)
 
 
 def explain(

@@ -289,10 +289,10 @@ class World:
     def stored_layers(self) -> int:
         """How many draft layers the headers hold."""
         numbered = {layer_of(unit.name) for unit in self.by_part["draft"]} - {None}
-        return -(-len(numbered) // self._steps)
+        return -(-len(numbered) // self.steps)
 
     @cached_property
-    def _steps(self) -> int:
+    def steps(self) -> int:
         """How many numbered layers one draft layer has."""
         key = self.family.steps_key if self.family else ""
         pattern = config_value(self.config, (key,)) if key else None
@@ -318,7 +318,7 @@ class World:
             return True
         listed = [unit for unit in self.by_part["draft"] if unit.stored.raw.listed]
         layers = {layer_of(unit.name) for unit in listed} - {None}
-        return bool(listed) and len(layers) >= (self.declared or 0) * self._steps
+        return bool(listed) and len(layers) >= (self.declared or 0) * self.steps
 
     @cached_property
     def lacking(self) -> tuple[str, ...]:

@@ -41,6 +41,12 @@ class ConflictError(WriteError):
     """A file changed between reading and writing; nothing was changed."""
 
 
+class RefusedError(MtpfixError):
+    """A repair that would not be one: the base does not fit, or an engine would load what comes out wrongly."""
+
+    exit_code = 1
+
+
 class FindingsError(MtpfixError):
     """Errors remain that nothing safe repairs; `report` and `findings` say which."""
 

@@ -191,7 +191,7 @@ def undo(directory: str | Path) -> UndoRecord:
         for path in reversed(_records(place)):
             record = _read_record(path)
             if all(_is(place, change.name, change.old) for change in record.changes):
-                with _writing(path, _STATE_HINT):
+                with writing(path, _STATE_HINT):
                     _drop_record(path)  # it never happened, or was taken back by hand
                 continue
             for change in record.changes:
@@ -226,7 +226,7 @@ def recover(directory: str | Path) -> Outcome:
 def _swap(place: Path, journal: _Journal, record: UndoRecord, makers: Mapping[str, Maker]) -> UndoRecord:
     """Makes a change, or leaves everything as it was. Returns the record of what was made."""
     try:
-        with _writing(place / JOURNAL):
+        with writing(place / JOURNAL):
             _write(place / JOURNAL, _journal_text(place, journal), 0o600)
             _sync(place)
         if makers:
@@ -274,7 +274,7 @@ def _settle(place: Path, journal: _Journal, *, forward: bool) -> None:
             if isinstance(right, Content):
                 _prepare(place, journal, number, right)
             _put(place, journal, number, right)
-    with _writing(place):
+    with writing(place):
         _sync(place)
         _drop(_next_journal(place, journal))
         for beside in (_sibling, _outgoing):  # the way back last
@@ -284,13 +284,13 @@ def _settle(place: Path, journal: _Journal, *, forward: bool) -> None:
     with contextlib.suppress(OSError):  # what stays then is known later for what it is
         _sync(place)
         if forward == (journal.kind == "undo"):
-            _drop_record(_state_folder(place) / journal.record)
+            _drop_record(state_folder(place) / journal.record)
 
 
 def _prepare(place: Path, journal: _Journal, number: int, content: Content) -> None:
     """Writes a content beside its file, with the owner that the file has."""
     path, file = _sibling(place, journal, number), place / journal.changes[number].name
-    with _writing(file):
+    with writing(file):
         _drop(path)
         if content.link is not None and _bytes(place, content.link) == content.data:
             os.symlink(content.link, path)
@@ -302,7 +302,7 @@ def _rename(place: Path, journal: _Journal, number: int) -> None:
     """Puts the new state of a file in place; a large file that gives way keeps another name until the end."""
     change = journal.changes[number]
     file = place / change.name
-    with _writing(file):
+    with writing(file):
         if isinstance(change.old, Blob):
             _put_aside(file, _outgoing(place, journal, number))
     _put(place, journal, number, change.new)
@@ -325,7 +325,7 @@ def _put_aside(file: Path, aside: Path) -> None:
 def _put(place: Path, journal: _Journal, number: int, state: State) -> None:
     """Brings a file into a state that is ready beside it."""
     file = place / journal.changes[number].name
-    with _writing(file):
+    with writing(file):
         if state is None:
             _drop(file)
         elif isinstance(state, Content):
@@ -354,7 +354,7 @@ def _recover(place: Path) -> Outcome:
     writable = os.access(place, os.W_OK | os.X_OK)
     if not isinstance(journal, _Journal):
         if writable:
-            with _writing(place / JOURNAL):
+            with writing(place / JOURNAL):
                 _drop(place / JOURNAL)
         return "old"
     if not writable:
@@ -376,7 +376,7 @@ def _goes_forward(place: Path, journal: _Journal) -> bool:
         waits, known = waits or old, known and (old or _is(place, change.name, change.new))
     if waits and not known:
         return False
-    return journal.kind == "undo" or not waits or os.path.lexists(_state_folder(place) / journal.record)
+    return journal.kind == "undo" or not waits or os.path.lexists(state_folder(place) / journal.record)
 
 
 def _recover_or_refuse(place: Path) -> None:
@@ -396,12 +396,12 @@ def _staged(place: Path, journal: _Journal, makers: Mapping[str, Maker]) -> _Jou
     for number, change in enumerate(changes):
         make, path, file = makers.get(change.name), _sibling(place, journal, number), place / change.name
         if make and isinstance(change.new, Blob):
-            with _writing(file):
+            with writing(file):
                 make(path)
                 like = file if file.exists() else place / _LIKE
                 changes[number] = replace(change, new=_settled(path, change.new, like))
     journal = replace(journal, changes=tuple(changes))
-    with _writing(place / JOURNAL):
+    with writing(place / JOURNAL):
         _sync(place)
         _write(_next_journal(place, journal), _journal_text(place, journal), 0o600)
         os.replace(_next_journal(place, journal), place / JOURNAL)
@@ -444,9 +444,9 @@ def _saved(place: Path, record: UndoRecord) -> UndoRecord:
         return record
     path, end = _data_of(record.path), 0
     moved: dict[str, Blob] = {}
-    with _writing(path, _STATE_HINT):
+    with writing(path, _STATE_HINT):
         _drop(path)
-        with _opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as kept:
+        with opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL) as kept:
             target = bulk.Target(kept, str(path))
             with bulk.flushed(target):
                 for change in wanted:
@@ -459,7 +459,7 @@ def _saved(place: Path, record: UndoRecord) -> UndoRecord:
 
 def _save(file: Path, back: Sequence[Piece], target: bulk.Target, end: int) -> tuple[tuple[Piece, ...], int]:
     pieces: list[Piece] = []
-    with _opened(file, os.O_RDONLY) as source:
+    with opened(file, os.O_RDONLY) as source:
         for saved, start, stop in back:
             if not saved:
                 pieces.append(Piece(saved, start, stop))
@@ -485,9 +485,9 @@ def _make_again(file: Path, data: Path, blob: Blob, path: Path) -> None:
         os.symlink(blob.link, path)
         return
     with contextlib.ExitStack() as stack:
-        made = stack.enter_context(_opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        made = stack.enter_context(opened(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
         needed = {piece.saved for piece in blob.back}
-        sources = {saved: stack.enter_context(_opened(data if saved else file, os.O_RDONLY)) for saved in needed}
+        sources = {saved: stack.enter_context(opened(data if saved else file, os.O_RDONLY)) for saved in needed}
         target, at = bulk.Target(made, str(path)), 0
         with bulk.flushed(target):
             for saved, start, end in blob.back:
@@ -504,7 +504,7 @@ def _unmade(changes: Sequence[Change]) -> tuple[Change, ...]:
 
 
 @contextlib.contextmanager
-def _opened(path: Path, flags: int) -> Iterator[int]:
+def opened(path: Path, flags: int) -> Iterator[int]:
     descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
     try:
         yield descriptor
@@ -628,7 +628,7 @@ def _sync(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _writing(path: Path, hint: str = "") -> Iterator[None]:
+def writing(path: Path, hint: str = "") -> Iterator[None]:
     """Turns errors of the system into a WriteError that names the path and says what to do."""
     try:
         yield
@@ -655,8 +655,8 @@ def _locked(directory: str | Path) -> Iterator[Path]:
     finally:
         os.close(descriptor)
     # NFS locks no directory, since it cannot be opened for writing: a file in the state folder will do.
-    with _writing(_made_state_folder(place) / "lock", _STATE_HINT):
-        descriptor = os.open(_state_folder(place) / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with writing(_made_state_folder(place) / "lock", _STATE_HINT):
+        descriptor = os.open(state_folder(place) / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _lock(descriptor, place)
         yield place
@@ -686,7 +686,7 @@ def _lock(descriptor: int, place: Path) -> bool:
 # The state folder and its records.
 
 
-def _state_folder(place: Path) -> Path:
+def state_folder(place: Path) -> Path:
     """Where the undo records of a directory are; WriteError if that is in the directory itself."""
     home = os.environ.get("XDG_STATE_HOME", "")
     base = home if os.path.isabs(home) else os.path.expanduser("~/.local/state")
@@ -697,8 +697,8 @@ def _state_folder(place: Path) -> Path:
 
 
 def _made_state_folder(place: Path) -> Path:
-    folder = _state_folder(place)
-    with _writing(folder, _STATE_HINT):
+    folder = state_folder(place)
+    with writing(folder, _STATE_HINT):
         os.makedirs(folder, mode=0o700, exist_ok=True)
         _sync(folder.parent)
     return folder
@@ -706,7 +706,7 @@ def _made_state_folder(place: Path) -> Path:
 
 def _records(place: Path) -> list[Path]:
     """The undo records of a directory, oldest first."""
-    folder = _state_folder(place)
+    folder = state_folder(place)
     try:
         return [folder / name for name in sorted(os.listdir(folder)) if _RECORD.fullmatch(name)]
     except FileNotFoundError:
@@ -725,7 +725,7 @@ def _next_record(place: Path) -> Path:
 def _write_record(record: UndoRecord) -> None:
     value = {"mtpfix_undo": 1, "directory": record.directory, "time": record.time, "changes": _packed(record.changes)}
     draft = record.path.with_suffix(".tmp")
-    with _writing(record.path, _STATE_HINT):
+    with writing(record.path, _STATE_HINT):
         try:
             _write(draft, json.dumps(value).encode(), 0o600)
             os.replace(draft, record.path)
@@ -792,7 +792,7 @@ def _trusted(place: Path, value: Any) -> _Journal:
     record, token, kind = str(value["record"]), str(value["token"]), value["kind"]
     if not _RECORD.fullmatch(record) or not _TOKEN.fullmatch(token) or kind not in ("apply", "undo"):
         raise ValueError("not a journal")
-    if value["inode"] != os.stat(place).st_ino and not os.path.lexists(_state_folder(place) / record):
+    if value["inode"] != os.stat(place).st_ino and not os.path.lexists(state_folder(place) / record):
         raise ValueError("of another directory")
     return _Journal(kind, record, token, _unpacked(value["changes"]))
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
@@ -91,6 +92,40 @@ class Session:
                     raise again.error from None
                 self._before_next(again, tried)
 
+    def pieces(self, path: str, start: int, end: int) -> Iterator[bytes]:
+        """Bytes [start, end) of the file at a path, as they come; goes on where an answer broke off.
+
+        Raises UnreadableError as `get` does; attempts count anew with every piece that has come.
+        """
+        tried = limited = 0
+        while start < end:
+            self._pause(self._not_before - time.monotonic())
+            try:
+                for piece in self._range(path, (start, end)):
+                    start, tried = start + len(piece), 0
+                    yield piece
+            except _Again as again:
+                tried, limited = tried + (not again.limited), limited + again.limited
+                if tried >= ATTEMPTS or limited > MAX_LIMITED or (again.wait or 0) > MAX_WAIT:
+                    raise again.error from None
+                self._before_next(again, tried)
+
+    def _range(self, path: str, span: tuple[int, int]) -> Iterator[bytes]:
+        with self._answered(path, {}, span) as response:
+            if not 200 <= response.status_code < 300:
+                raise self._refused(response, path)
+            headers = {key.lower(): value for key, value in response.headers.items()}
+            at, end, _ = self._placed(response.status_code, headers, span, path)
+            for piece in self._until(response.iter_raw()):
+                part = piece[max(0, span[0] - at) : max(0, span[1] - at)]
+                at += len(piece)
+                if part:
+                    yield part
+                if at >= end:
+                    break
+            if at < span[1]:
+                raise _Again(self._fault(f"{path}: the answer ended before byte {span[1]}"))
+
     def _before_next(self, again: _Again, tried: int) -> None:
         wait = again.wait if again.wait is not None else min(BACKOFF * 2 ** max(0, tried - 1), MAX_BACKOFF)
         if again.limited:  # holds for every thread
@@ -107,6 +142,12 @@ class Session:
             raise UnreadableError(f"{self._subject}: stopped", subject=self._subject)
 
     def _once(self, path: str, query: Mapping[str, str], span: tuple[int, int] | None, limit: int) -> Answer:
+        with self._answered(path, query, span) as response:
+            return self._read(response, path, span, limit)
+
+    @contextmanager
+    def _answered(self, path: str, query: Mapping[str, str], span: tuple[int, int] | None) -> Iterator[Any]:
+        """An answer as it begins; what fails while it is read is told as what fails before."""
         from huggingface_hub import get_session
         from huggingface_hub.errors import OfflineModeIsEnabled
 
@@ -121,7 +162,7 @@ class Session:
             with session.stream("GET", url, params=query, headers=headers, timeout=TIMEOUT) as response:
                 self._access.traffic.add(requests=len(response.history))
                 try:
-                    return self._read(response, path, span, limit)
+                    yield response
                 finally:
                     self._access.traffic.add(received=response.num_bytes_downloaded)
         except OfflineModeIsEnabled:

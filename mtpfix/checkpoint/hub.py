@@ -41,6 +41,7 @@ GUESS = 1 << 15  # bytes asked of a shard that no index describes
 _ENTRY = 70  # of a tensor in a header, but for its name and two offsets
 _SPARE = 256
 _ALIGNED = 8
+_SHA256 = 64  # digits; a blob's own hash has 40
 _SHA = re.compile(r"[0-9A-Za-z]{6,64}")
 
 
@@ -124,6 +125,19 @@ class Repository:
                 raise self._fault(f"its headers are above the limit of {MAX_HEADERS} bytes")
             self._traffic.add(files=1)
             yield name, header, size
+
+    def pieces(self, shard: str, start: int, end: int) -> Iterator[bytes]:
+        """Bytes [start, end) of a shard, as they come. Raises UnreadableError."""
+        return self._session.pieces(self._path(shard), start, end)
+
+    def sha256_of(self, shard: str) -> str:
+        """The SHA-256 that the Hub lists for a file that it stores as a large one; "" for any other."""
+        key = self._files[shard].key
+        return key if len(key) == _SHA256 else ""
+
+    def stop(self) -> None:
+        """No request is sent or repeated from now on."""
+        self._session.close()
 
     def keep(self) -> None:
         """Put what was read into the cache: called once all of it has proved readable."""

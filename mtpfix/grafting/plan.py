@@ -1,0 +1,428 @@
+"""What a graft does, decided before a byte is copied. Pure.
+
+The checkpoint as it will be is put together from headers and JSON files and goes through the same analysis as any
+other: that gives the entries to add, and tells whether engines can load what comes out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from mtpfix import analysis
+from mtpfix.checkpoint.headers import LENGTH_BYTES, decode
+from mtpfix.checkpoint.index import MISTRAL_INDEX, index_name
+from mtpfix.checkpoint.jsonfiles import CONFIG
+from mtpfix.checkpoint.reading import read_checkpoint
+from mtpfix.checkpoint.recorded import Held
+from mtpfix.decisions import World, world_of
+from mtpfix.errors import RefusedError
+from mtpfix.frozen import dataclass, field
+from mtpfix.grafting import fp8, loaders
+from mtpfix.grafting.fit import misfits
+from mtpfix.grafting.index import indexed
+from mtpfix.grafting.layout import Layout, Rewrite, Row, new_file, without
+from mtpfix.grafting.select import Choice, choices
+from mtpfix.model import Checkpoint, Edit, Plan, Report, Source, Tensor
+from mtpfix.names import split_name
+from mtpfix.planning import editable
+from mtpfix.splice import splice
+from mtpfix.storage.modules import tensors_of
+
+_SHOWN = 3
+_METADATA = {"format": "pt"}
+_RANKS = {"loads": 2, "degrades": 1, "fails": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A checkpoint, and its files as they were read."""
+
+    checkpoint: Checkpoint
+    held: Held
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked for besides the two checkpoints."""
+
+    modules: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ()
+    scope: analysis.Scope = "mtp"
+    dequantize: bool = False
+    rewrite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Widening:
+    """An FP8 weight that becomes BF16: how, and where its scales are in the base (shard, start, end)."""
+
+    recipe: fp8.Recipe
+    scales: tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the data of a row of the new shard comes from: bytes [start, end) of one of the base's shards."""
+
+    row: Row
+    shard: str
+    start: int
+    end: int
+    widening: Widening | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OldCopy:
+    """A tensor of the checkpoint that is replaced. `read`: engines go on reading it, since they open its shard."""
+
+    tensor: Tensor
+    read: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GraftPlan:
+    """A graft.
+
+    reason     why there is nothing to graft, or ""
+    lacking    modules that are needed and that the base does not hold
+    shard      the new file; `layout` and `origins` say what is in it
+    rewrites   shards that are written again without their old copies; `removed` ones go
+    before     the JSON files as they are, None for one that is not there; `after` as they will be
+    repair     the edits of the configs, with their certificate
+    report     what will be said of the checkpoint afterwards
+    notes      what a person should know
+    """
+
+    here: Source
+    base: Source
+    reason: str = ""
+    chosen: tuple[Choice, ...] = ()
+    lacking: tuple[str, ...] = ()
+    shard: str = ""
+    layout: Layout | None = None
+    origins: tuple[Origin, ...] = ()
+    old: tuple[OldCopy, ...] = ()
+    rewrites: Mapping[str, Rewrite] = field(default_factory=dict)
+    removed: tuple[str, ...] = ()
+    before: Mapping[str, bytes | None] = field(default_factory=dict)
+    after: Mapping[str, bytes] = field(default_factory=dict)
+    repair: Plan = field(default_factory=Plan)
+    report: Report | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes that are written anew."""
+        new = self.layout.size if self.layout else 0
+        return new + sum(rewrite.layout.size for rewrite in self.rewrites.values())
+
+
+def plan(here: Read, base: Read, asked: Asked) -> GraftPlan:
+    """The graft of a base's draft; without a layout where there is nothing to do.
+
+    Raises RefusedError where the base does not fit, or where what comes out would be no better, UsageError for a
+    pattern that no draft module matches or an engine that is not modelled.
+    """
+    own, theirs = world_of(here.checkpoint), world_of(base.checkpoint)
+    _refuse_misfit(own, theirs)
+    before = analysis.analyse(here.checkpoint, engines=asked.engines, scope=asked.scope)
+    chosen, lacking = choices(own, theirs, before.findings, asked.modules)
+    sources = here.checkpoint.source, base.checkpoint.source
+    if own.declared == 0 and not asked.modules:
+        why = (
+            f"the config declares no draft layers ({_count_keys(own)} is 0); --modules '**' restores them all the same"
+        )
+        return GraftPlan(*sources, reason=why, report=before)
+    if not chosen:
+        return GraftPlan(*sources, reason=_nothing(own, theirs, lacking), lacking=lacking, report=before)
+    found = _Graft(here, base, own, theirs, chosen, asked)
+    found.refuse_harm(before)
+    return found.plan(lacking)
+
+
+def _refuse_misfit(own: World, theirs: World) -> None:
+    found = misfits(own, theirs)
+    if found:
+        rest = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise RefusedError(
+            f"{theirs.checkpoint.source.id} is not the base of {own.checkpoint.source.id}, they differ in "
+            + "; ".join(found[:_SHOWN])
+            + rest,
+            subject=theirs.checkpoint.source.id,
+            hint="give the checkpoint that this one was quantized from; a pruned model needs the draft of its own",
+        )
+
+
+def _nothing(own: World, theirs: World, lacking: Sequence[str]) -> str:
+    if not theirs.draft_modules:
+        return f"{theirs.checkpoint.source.id} holds no draft either"
+    if lacking:
+        return f"{theirs.checkpoint.source.id} does not hold what is lacking, e.g. {lacking[0]}"
+    if own.unread and own.draft_modules:
+        return "all tensors of the draft are stored, but the index does not list them"
+    return "the checkpoint lacks no tensor of the draft and stores none wrongly"
+
+
+def _count_keys(world: World) -> str:
+    return " or ".join(world.family.count_keys) if world.family else ""
+
+
+class _Graft:
+    """One graft put together: what is in the new shard, what goes, and the checkpoint that comes out."""
+
+    def __init__(
+        self, here: Read, base: Read, own: World, theirs: World, chosen: Sequence[Choice], asked: Asked
+    ) -> None:
+        self.here, self.base, self.own, self.theirs, self.asked = here, base, own, theirs, asked
+        self.chosen = tuple(chosen)
+        self.index = self._index_name()
+        self.recipes = {} if not asked.dequantize else self._recipes()
+        replaced = [tensor for choice in chosen for tensor in choice.replaced]
+        names = {tensor.name for tensor in replaced}
+        copies = (tensor for tensor in here.checkpoint.duplicates if tensor.name in names)
+        self.dropped = tuple(dict.fromkeys([*replaced, *copies]))
+        self.shard, self.stale = self._new_shard()
+        rows = [(tensor.name, tensor.dtype, tensor.shape) for tensor in self._new_tensors()]
+        self.layout = new_file(rows, _METADATA)
+        self.old = tuple(OldCopy(tensor, tensor.shard not in self.stale) for tensor in self.dropped)
+        self.rewrites = self._rewrites()
+        self.removed = tuple(sorted(self.stale)) if asked.rewrite else ()
+        self.jsons = {**self._counted(), self.index: self._new_index()}
+        self.checkpoint, self.report = self._analysed()
+
+    # What is in the new shard.
+
+    def _recipes(self) -> dict[str, fp8.Recipe]:
+        found = {}
+        for choice in self.chosen:
+            if choice.scheme and choice.scheme.kind == "quantized":
+                recipe = fp8.recipe_for(self.theirs.checkpoint.modules[choice.name].cells)
+                if recipe is None:
+                    name, scheme = self.theirs.checkpoint.source.id, choice.scheme.name
+                    raise RefusedError(
+                        f"{name} stores {choice.name} as {scheme}, which cannot be dequantized",
+                        subject=choice.name,
+                        hint="only FP8 weights with their scales can; give a base in BF16",
+                    )
+                found[choice.name] = recipe
+        return found
+
+    def _new_tensors(self) -> Iterator[Tensor]:
+        """The rows of the new shard, with the base's shards."""
+        for choice in self.chosen:
+            recipe = self.recipes.get(choice.name)
+            for tensor in choice.tensors:
+                suffix = split_name(tensor.name)[1]
+                if recipe is None or suffix == "bias":
+                    yield tensor
+                elif suffix == "weight":
+                    yield tensor._replace(dtype="BF16")
+
+    def origins(self) -> tuple[Origin, ...]:
+        """Where each row's data comes from."""
+        named = {tensor.name: tensor for choice in self.chosen for tensor in choice.tensors}
+        places = self._places({tensor.shard for tensor in named.values()})
+        out = []
+        for row in self.layout.rows:
+            module, suffix = split_name(row.name)
+            shard = named[row.name].shard
+            recipe, widening = self.recipes.get(module), None
+            if recipe is not None and suffix == "weight":
+                scale = named[f"{module}.{recipe.scale}"]
+                widening = Widening(recipe, (scale.shard, *places[scale.shard, scale.name]))
+            out.append(Origin(row, shard, *places[shard, row.name], widening))
+        return tuple(out)
+
+    def _places(self, shards: Iterable[str]) -> dict[tuple[str, str], tuple[int, int]]:
+        found = {}
+        for shard in shards:
+            header, size = self.base.held.shards[shard]
+            data = LENGTH_BYTES + len(header)
+            for entry in decode(header, size - data, shard):
+                found[shard, entry.name] = data + entry.start, data + entry.end
+        return found
+
+    # Where it lies, and what goes.
+
+    def _index_name(self) -> str:
+        name = index_name([shard.name for shard in self.here.checkpoint.shards])
+        if name == MISTRAL_INDEX:
+            raise RefusedError(
+                f"{self.here.checkpoint.source.id}: its weights are consolidated*.safetensors, which engines read by "
+                "other rules",
+                subject=self.here.checkpoint.source.id,
+            )
+        return name
+
+    def _new_shard(self) -> tuple[str, frozenset[str]]:
+        """The name of the new shard, and the shards that the index will name no longer."""
+        gone = {tensor.name for tensor in self.dropped}
+        modules = self.here.checkpoint.modules.values()
+        tensors = [tensor for raw in modules if raw.listed for tensor in tensors_of(raw)]
+        read = {tensor.shard for tensor in tensors if tensor.name not in gone}
+        stale = frozenset(tensor.shard for tensor in self.dropped) - read
+        taken = {*self.here.held.listed, *read}
+        return loaders.last_name(taken, read), stale
+
+    def _rewrites(self) -> dict[str, Rewrite]:
+        self._refuse_old_copies()
+        shards = sorted({copy.tensor.shard for copy in self.old if copy.read}) if self.asked.rewrite else ()
+        out = {}
+        for shard in shards:
+            if "/" in shard:
+                raise RefusedError(f"{shard}: only files of the top folder are rewritten", subject=shard)
+            names = {copy.tensor.name for copy in self.old if copy.tensor.shard == shard}
+            out[shard] = without(*self.here.held.shards[shard], shard, names)
+        return out
+
+    def _refuse_old_copies(self) -> None:
+        """Refuse to leave old copies where engines would load them over the new tensors, or stop on them."""
+        if self.asked.rewrite:
+            return
+        new = {tensor.name: tensor for tensor in self._new_tensors()}
+        bad = [copy.tensor for copy in self.old if copy.read and not _alike(copy.tensor, new.get(copy.tensor.name))]
+        added = [shard for shard in self.stale if loaders.is_added_unasked(shard, self.own.architectures)]
+        if not bad and not added:
+            return
+        if bad:
+            shards = sorted({tensor.shard for tensor in bad})
+            what = (
+                f"{len(bad)} old tensors, e.g. {bad[0].name} ({bad[0].dtype} {list(bad[0].shape)}), lie in files that "
+                f"engines open for other tensors: {', '.join(shards)}. vLLM and SGLang load every tensor of a file and "
+                "would stop on these"
+            )
+        else:
+            what = f"{added[0]} holds the old tensors, and SGLang loads it last even where no index names it"
+        raise RefusedError(what, subject=(bad[0].shard if bad else added[0]), hint="add --rewrite: it removes them")
+
+    # The JSON files.
+
+    def _new_index(self) -> bytes:
+        raw = self.here.held.jsons.get(self.index)
+        held = self.here.checkpoint
+        ghosts = held.index.ghosts if held.index else ()
+        missing = frozenset(held.index.missing_shards) if held.index else frozenset()
+        mapped = held.files[self.index].value["weight_map"] if missing else {}
+        bogus = [name for name in ghosts if mapped.get(name) in missing and self.own.in_draft(split_name(name)[0])]
+        added = {row.name: Tensor(row.name, row.dtype, row.shape, self.shard) for row in self.layout.rows}
+        return indexed(raw, held.modules, added, self.dropped, bogus)
+
+    def _counted(self) -> dict[str, bytes]:
+        """config.json with the base's number of draft layers, where it says none and that many will be stored."""
+        wanted = self.theirs.declared
+        if self.own.declared or not wanted:
+            return {}
+        theirs, mine = self.theirs.count_pointers, self.own.count_pointers
+        edits = [Edit(CONFIG, "replace" if place in mine else "add", place, wanted) for place in theirs]
+        return {CONFIG: splice(self.here.held.jsons[CONFIG], edits)}
+
+    # What comes out.
+
+    def _analysed(self) -> tuple[Checkpoint, Report]:
+        shards: dict[str, tuple[bytes, int] | None] = {self.shard: (self.layout.header, self.layout.size)}
+        shards |= {name: (rewrite.layout.header, rewrite.layout.size) for name, rewrite in self.rewrites.items()}
+        shards |= dict.fromkeys(self.removed)
+        files = self.here.held.changed(self.jsons, shards)
+        checkpoint = read_checkpoint(self.here.checkpoint.source, files)
+        first = analysis.analyse(checkpoint, engines=self.asked.engines, scope=self.asked.scope)
+        self.repair = first.plan
+        checkpoint = analysis.repaired(checkpoint, first.plan.after)
+        if not first.plan.edits:
+            return checkpoint, first
+        return checkpoint, analysis.analyse(checkpoint, engines=self.asked.engines, scope=self.asked.scope)
+
+    def refuse_harm(self, before: Report) -> None:
+        """Refuse a graft after which an engine loads a part worse than before, or none loads the draft."""
+        quantized = sorted({c.scheme.name for c in self.chosen if c.scheme and c.scheme.kind == "quantized"})
+        as_stored = f"{self.theirs.checkpoint.source.id} stores its draft as {', '.join(quantized)}"
+        hint = "give a base in BF16"
+        if quantized and not self.recipes and self._can_widen():
+            hint = "add --dequantize: it grafts the draft in BF16"
+        if quantized and not self.recipes and self._blocks_differ():
+            raise RefusedError(f"{as_stored}, in blocks of another size than the config here says", hint=hint)
+        old, new = _verdicts(before), _verdicts(self.report)
+        for key, verdict in new.items():
+            if _RANKS.get(verdict, 2) < _RANKS.get(old.get(key, ""), 0):
+                engine, release, part = key
+                raise RefusedError(
+                    f"with the graft {engine} {release} would {_FALLS[verdict]} the {part}, which it loads now",
+                    subject=self.theirs.checkpoint.source.id,
+                    hint=hint if quantized and not self.recipes else "",
+                )
+        drafts = [row for row in self.report.engines if row.part == "draft"]
+        known = [row for row in drafts if row.verdict in _RANKS]
+        if known and not any(row.verdict == "loads" for row in known):
+            worst = next(row for row in reversed(known) if row.latest or row is known[0])
+            why = f"no engine could load the grafted draft: {worst.engine} {worst.version}: {worst.reason}"
+            raise RefusedError(
+                f"{as_stored}; {why}" if quantized and not self.recipes else why,
+                subject=self.theirs.checkpoint.source.id,
+                hint=hint if quantized and not self.recipes else "",
+            )
+
+    def _can_widen(self) -> bool:
+        modules = self.theirs.checkpoint.modules
+        names = [c.name for c in self.chosen if c.scheme and c.scheme.kind == "quantized"]
+        return all(fp8.recipe_for(modules[name].cells) for name in names)
+
+    def _blocks_differ(self) -> bool:
+        sizes = [_block_size(world) for world in (self.own, self.theirs)]
+        return None not in sizes and sizes[0] != sizes[1]
+
+    def plan(self, lacking: tuple[str, ...]) -> GraftPlan:
+        old = self.here.held.jsons
+        after = {**self.jsons, **self.repair.after}
+        order = sorted(after, key=lambda name: name == self.index)
+        return GraftPlan(
+            here=self.here.checkpoint.source,
+            base=self.base.checkpoint.source,
+            chosen=self.chosen,
+            lacking=lacking,
+            shard=self.shard,
+            layout=self.layout,
+            origins=self.origins(),
+            old=self.old,
+            rewrites=self.rewrites,
+            removed=self.removed,
+            before={name: old.get(name) for name in order},
+            after={name: after[name] for name in order},
+            repair=self.repair,
+            report=self.report,
+            notes=tuple(self._notes()),
+        )
+
+    def _notes(self) -> Iterator[str]:
+        stored = Counter(c.scheme.name for c in self.chosen if c.scheme and c.scheme.kind == "quantized")
+        for scheme, count in sorted(stored.items()):
+            done = "dequantized to BF16" if self.recipes else "grafted as the base stores them"
+            yield f"{count} modules are {scheme} in the base: {done}"
+        left = [copy for copy in self.old if copy.read and not self.asked.rewrite]
+        if left:
+            since = ", ".join(f"{engine} {release}" for engine, release in loaders.SORTED_SINCE.items())
+            yield (
+                f"{len(left)} old copies of the same shape stay in files that engines read; the new ones are loaded "
+                f"over them, since {self.shard} comes last from {since} on, and in the folder's own order before; "
+                "--rewrite removes them"
+            )
+        if self.stale and not self.removed:
+            yield (
+                f"{', '.join(sorted(self.stale))}: no longer named by the index; TensorRT-LLM reads every file of the "
+                "folder; --rewrite removes it"
+            )
+
+
+_FALLS = {"fails": "fail to load", "degrades": "load wrongly"}
+
+
+def _alike(old: Tensor, new: Tensor | None) -> bool:
+    return new is not None and (old.dtype, old.shape) == (new.dtype, new.shape)
+
+
+def _verdicts(report: Report) -> dict[tuple[str, str, str], str]:
+    return {(row.engine, release, row.part): row.verdict for row in report.engines for release in row.releases}
+
+
+def _block_size(world: World) -> object:
+    fragment = next(iter(editable(world.files)), None)
+    return fragment.value.get("weight_block_size") if fragment else None
