@@ -188,6 +188,14 @@ def diff_of(repair: Plan) -> str:
     return diff.unified(repair.before, repair.after)
 
 
+def config_diff(found: GraftPlan) -> str:
+    """What a graft changes in the config files, as a unified diff; the index changes with every tensor."""
+    from mtpfix import diff
+
+    before = {name: raw for name, raw in found.before.items() if raw is not None and not name.endswith(".index.json")}
+    return diff.unified(before, {name: found.after[name] for name in before})
+
+
 def snapshot(source: Pathish, *, access: Access | None = None) -> bytes:
     """The checkpoint as a header bundle: JSON files and headers, no weights, no token.
 

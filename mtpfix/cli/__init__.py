@@ -16,6 +16,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("list", "List the draft's tensors."),
     ("explain", "Say for a module what each engine decides, and why."),
     ("apply", "Show and make the edits that repair a checkpoint."),
+    ("graft", "Restore the draft's tensors from the base checkpoint."),
     ("scan", "Check many repositories of the Hub."),
     ("review", "Say what a pull request changes, and whether it mends what is wrong."),
     ("override", "Print serve-time flags with the effect of the repair."),
@@ -85,7 +86,7 @@ class Commands(click.Group):
 def main() -> None:
     """Find and repair quantized checkpoints whose config files lie about the weights.
 
-    Only safetensors headers and JSON files are read, never weights.
+    Only safetensors headers and JSON files are read, never weights; graft alone copies some.
 
     \b
     mtpfix check DIR             what is wrong, for which engines

@@ -11,7 +11,7 @@ from typing import Any
 
 from mtpfix.output.base import Format
 
-_EVERYTHING = ("check", "explain", "tensors", "rules", "symptoms", "engines", "replayed", "override")
+_EVERYTHING = ("check", "explain", "tensors", "rules", "symptoms", "engines", "replayed", "override", "graft")
 
 
 def _of(file: str, name: str, *writes: str, **traits: bool) -> Format:

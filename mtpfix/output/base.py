@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Protocol
+from typing import Literal, Protocol
 
 from mtpfix.frozen import dataclass, field
-from mtpfix.model import DecisionRow, Report
+from mtpfix.model import DecisionRow, Plan, Report, Source, Tensor
 
 
 @dataclass(frozen=True)
@@ -197,6 +197,49 @@ class TensorList:
 
 
 @dataclass(frozen=True, slots=True)
+class GraftedTensor:
+    """A tensor from the base: as what it is written, the base's shard, the base's scheme, why it is needed."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    shard: str
+    stored: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grafted:
+    """A graft, done or planned, or why there is none.
+
+    status     `done`, `planned`, `nothing`
+    size       of the new shard; `written`: bytes that are written with it
+    diff       of the config files
+    replaced   the checkpoint's own tensors that the new ones take the place of, and whether engines still read them
+    report     the checkpoint afterwards
+    """
+
+    directory: str
+    base: Source
+    status: Literal["done", "planned", "nothing"]
+    report: Report
+    reason: str = ""
+    shard: str = ""
+    size: int = 0
+    written: int = 0
+    tensors: tuple[GraftedTensor, ...] = ()
+    replaced: tuple[tuple[Tensor, bool], ...] = ()
+    rewritten: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    plan: Plan = field(default_factory=Plan)
+    diff: str = ""
+    rules: Mapping[str, RuleText] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class RuleList:
     """Rules to show; `whole`: with their explanations."""
 
@@ -231,5 +274,6 @@ class Format:
     engines: Callable[[tuple[EngineFacts, ...], Page], str] | None = None
     replayed: Callable[[Replayed, Page], str] | None = None
     override: Callable[[OverrideText, Page], str] | None = None
+    graft: Callable[[Grafted, Page], str] | None = None
     uploaded: bool = False
     mapped: bool = False

@@ -344,5 +344,6 @@ FORMAT = Format(
     symptoms=listing.symptoms_text,
     engines=listing.engines_text,
     replayed=listing.replayed_text,
+    graft=lambda found, page: listing.graft_text(found, page) + diff_text(found.diff, page),
     override=lambda found, _page: f"{found.text}\n" if found.flags else "",
 )

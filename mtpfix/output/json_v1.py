@@ -17,6 +17,7 @@ from mtpfix.output.base import (
     Disagreement,
     EngineFacts,
     Format,
+    Grafted,
     OverrideText,
     Page,
     ProposalText,
@@ -243,6 +244,45 @@ class PullRequestV1(TypedDict):
     num: int
     url: str
     author: str
+
+
+class GraftedTensorV1(TypedDict):
+    name: str
+    dtype: str
+    shape: list[int]
+    shard: str
+    stored: str
+    why: str
+
+
+class ReplacedTensorV1(TypedDict):
+    name: str
+    dtype: str
+    shape: list[int]
+    shard: str
+    read: bool
+
+
+class GraftV1(TypedDict):
+    """What `graft` says; `status` of the checkpoint is that of `report`, afterwards."""
+
+    schema_version: Literal[1]
+    outcome: Literal["done", "planned", "nothing"]
+    directory: str
+    base: SourceV1
+    reason: str
+    shard: str
+    size: int
+    written: int
+    tensors: list[GraftedTensorV1]
+    replaced: list[ReplacedTensorV1]
+    rewritten: list[str]
+    removed: list[str]
+    lacking: list[str]
+    notes: list[str]
+    files: list[str]
+    plan: PlanV1
+    report: ReportV1
 
 
 class ProposalV1(TypedDict):
@@ -492,6 +532,42 @@ def override(found: OverrideText) -> OverrideV1:
     }
 
 
+def graft(found: Grafted) -> GraftV1:
+    """A graft in its published shape."""
+    return {
+        "schema_version": VERSION,
+        "outcome": found.status,
+        "directory": found.directory,
+        "base": {"kind": found.base.kind, "id": found.base.id, "revision": found.base.revision},
+        "reason": found.reason,
+        "shard": found.shard,
+        "size": found.size,
+        "written": found.written,
+        "tensors": [
+            {
+                "name": row.name,
+                "dtype": row.dtype,
+                "shape": list(row.shape),
+                "shard": row.shard,
+                "stored": row.stored,
+                "why": row.why,
+            }
+            for row in found.tensors
+        ],
+        "replaced": [
+            {"name": row.name, "dtype": row.dtype, "shape": list(row.shape), "shard": row.shard, "read": read}
+            for row, read in found.replaced
+        ],
+        "rewritten": list(found.rewritten),
+        "removed": list(found.removed),
+        "lacking": list(found.lacking),
+        "notes": list(found.notes),
+        "files": list(found.files),
+        "plan": _plan(found.plan),
+        "report": report(found.report, found.rules),
+    }
+
+
 def proposal(outcome: ProposalText) -> ProposalV1:
     """What became of a pull request in its published shape."""
     found = outcome.pull_request
@@ -544,4 +620,5 @@ FORMAT = Format(
     engines=lambda facts, _page: line(engines(facts)),
     replayed=lambda result, _page: line(replayed(result)),
     override=lambda found, _page: line(override(found)),
+    graft=lambda found, _page: line(graft(found)),
 )

@@ -10,7 +10,18 @@ from itertools import zip_longest
 from mtpfix.frozen import dataclass
 from mtpfix.model import DecisionRow
 from mtpfix.output import matrix
-from mtpfix.output.base import EngineFacts, Page, Profile, Replayed, RuleList, RuleText, Symptom, TensorList, TensorRow
+from mtpfix.output.base import (
+    EngineFacts,
+    Grafted,
+    Page,
+    Profile,
+    Replayed,
+    RuleList,
+    RuleText,
+    Symptom,
+    TensorList,
+    TensorRow,
+)
 from mtpfix.output.collapse import collapsed
 from mtpfix.output.text import Cell, clean, listed, page_text, paint, paragraph, plural, table
 
@@ -131,15 +142,46 @@ def _every_tensor(rows: Sequence[TensorRow], page: Page) -> list[list[Cell]]:
 
 
 def _tensor_kinds(rows: Sequence[TensorRow], page: Page) -> list[list[Cell]]:
-    kinds: dict[tuple[str, str, str, str], list[str]] = {}
+    kinds: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         kinds.setdefault((row.dtype, shape(row.shape), row.stored, row.declared), []).append(row.name)
     out = [_head("tensor", "dtype", "shape", "stored", "declared")]
+    return out + _grouped(kinds, page)
+
+
+def _grouped(kinds: Mapping[tuple[str, ...], Sequence[str]], page: Page) -> list[list[Cell]]:
+    out = []
     for kind, names in kinds.items():
         for group in collapsed(names):
             times = f" ×{group.size:,}" if group.size > 1 else ""
             out.append([Cell(clean(text, page)) for text in (group.pattern + times, *kind)])
     return out
+
+
+def graft_text(found: Grafted, page: Page) -> str:
+    """The tensors that are grafted, those of one kind as one row, and what becomes of the files."""
+    if not found.tensors:
+        return ""
+    base = f"{found.base.id}@{found.base.revision[:12]}" if found.base.revision else found.base.id
+    title = f"{plural(len(found.tensors), 'tensor')} from {base}, {bytes_text(found.size)}, to {found.shard}"
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for row in found.tensors:
+        kinds.setdefault((row.dtype, shape(row.shape), row.stored, row.why), []).append(row.name)
+    rows = [_head("tensor", "dtype", "shape", "base", "here"), *_grouped(kinds, page)]
+    lines = [paint(line, page, "bold") for line in paragraph(title, page)] + table(rows, page)
+    for name in found.rewritten:
+        lines += paragraph(f"{name} is written again without the old tensors", page)
+    for name in found.removed:
+        lines += paragraph(f"{name} goes: nothing in it counts any longer", page)
+    return page_text(lines)
+
+
+def bytes_text(count: int) -> str:
+    """`7.3 GB`, `12 kB`."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return plural(count, "byte")
 
 
 def shape(dims: Sequence[int]) -> str:

@@ -1,0 +1,255 @@
+"""`mtpfix graft`: the draft's tensors restored from the base checkpoint."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mtpfix.cli import options, remote, summary
+from mtpfix.cli.apply import interactive
+from mtpfix.cli.terminal import echo, page, page_for, talk, write
+from mtpfix.frozen import dataclass
+from mtpfix.output.base import Grafted, GraftedTensor, Page, RuleText
+from mtpfix.output.listing import bytes_text
+from mtpfix.output.text import listed, paragraph
+
+if TYPE_CHECKING:
+    from mtpfix.grafting.plan import GraftPlan
+
+DONE, LEFT = 0, 1
+_TICK, _ELSEWHERE = 0.2, 10.0  # seconds between two tellings, on a terminal and elsewhere
+_CLEAR = "\r\x1b[K"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    source: str
+    base: str
+    modules: tuple[str, ...]
+    engine: tuple[str, ...]
+    scope: Any
+    dequantize: bool
+    rewrite: bool
+    dry_run: bool
+    yes: bool
+    format: Callable[[Grafted, Page], str]
+    output: str | None
+    remote: remote.Remote
+
+
+@click.command("graft", short_help=summary("graft"))
+@click.argument("source", metavar="DIR", type=click.Path())
+@click.option(
+    "--from",
+    "base",
+    metavar="BASE",
+    required=True,
+    help="The base checkpoint: a directory, or a repository on the Hub.",
+)
+@click.option(
+    "--modules",
+    metavar="PATTERN",
+    multiple=True,
+    help="Only these modules of the draft: 'mtp.fc', 'mtp.**'. Repeatable.",
+)
+@options.engine
+@options.scope
+@click.option("--dequantize", is_flag=True, help="Graft what the base stores in FP8 as BF16.")
+@click.option("--rewrite", is_flag=True, help="Write shards again without the old copies of what is replaced.")
+@click.option("-n", "--dry-run", is_flag=True, help="Say what would be done and change nothing. Exit 1 where it would.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal nothing is asked.")
+@options.format_of("graft")
+@options.output
+@remote.options
+@click.pass_context
+def command(ctx: click.Context, /, **values: Any) -> None:
+    """Restore the draft's tensors that DIR lacks or stores wrongly (MTP006, MTP007) from its base checkpoint.
+
+    They are copied into one new shard, from a repository on the Hub by ranges, only their bytes. The index and the
+    lists of what is not quantized follow, everything at once or nothing. `mtpfix undo DIR` takes it back, byte for
+    byte. What is stored quantized and declared so stays.
+
+    It is refused where BASE is another model than DIR was made from (the numbers that differ are named), and where no
+    engine could load what comes out. Old copies of wrong tensors stop engines as long as they lie beside tensors that
+    are needed: --rewrite removes them. Exit code 0 where no error remains, else 1.
+
+    \b
+    mtpfix graft DIR --from org/base --dry-run
+    mtpfix graft DIR --from org/base
+    """
+    ctx.exit(run(Options(**values)))
+
+
+def run(chosen: Options) -> int:
+    """Plan, show, ask, write; the exit code."""
+    from mtpfix import api
+
+    with chosen.remote.watched() as access:
+        graft = api.grafting(
+            chosen.source,
+            chosen.base,
+            modules=chosen.modules,
+            engines=chosen.engine,
+            scope=chosen.scope,
+            dequantize=chosen.dequantize,
+            rewrite=chosen.rewrite,
+            access=access,
+        )
+        ready = graft.__enter__()
+    with _leaving(graft):
+        plan = ready.plan
+        if plan.layout is None:
+            return _nothing(plan, chosen)
+        if chosen.dry_run:
+            return _planned(plan, chosen)
+        if not chosen.yes and interactive():
+            echo(_text(plan, chosen, "planned"))
+            click.confirm("Write this?", abort=True, err=True)
+        with _progress(plan.size) as tell:
+            ready.write(tell)
+    return _done(plan, chosen)
+
+
+@contextmanager
+def _leaving(graft: Any) -> Iterator[None]:
+    """The end of a graft that was entered before."""
+    try:
+        yield
+    finally:
+        graft.__exit__(None, None, None)
+
+
+def _nothing(plan: GraftPlan, chosen: Options) -> int:
+    write(_text(plan, chosen, "nothing"), chosen.output)
+    _say(f"Nothing to graft: {plan.reason}.")
+    return _after(plan)
+
+
+def _planned(plan: GraftPlan, chosen: Options) -> int:
+    write(_text(plan, chosen, "planned"), chosen.output)
+    _about(plan)
+    _say(f"Would change {listed(_files(plan))}.")
+    return LEFT
+
+
+def _done(plan: GraftPlan, chosen: Options) -> int:
+    write(_text(plan, chosen, "done"), chosen.output)
+    _about(plan)
+    _say(f"Changed {listed(_files(plan))}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
+    return _after(plan)
+
+
+def _about(plan: GraftPlan) -> None:
+    from mtpfix.output import human
+
+    err = page(sys.stderr)
+    for note in plan.notes:
+        _say(f"Note: {note}.")
+    if plan.repair.edits:
+        _say(f"Lists: {human.changes(plan.repair)}.")
+        talk(*human.certificate_lines(plan.repair, err))
+
+
+def _after(plan: GraftPlan) -> int:
+    """What is left, and what would help."""
+    from mtpfix.output import human
+
+    found = plan.report.findings if plan.report else ()
+    errors = [finding for finding in found if finding.severity == "error"]
+    talk(*human.unfixed_lines(errors, _rules(), page(sys.stderr)))
+    if plan.lacking:
+        _say(f"The base does not hold {len(plan.lacking)} modules that are needed, e.g. {plan.lacking[0]}.")
+    return LEFT if errors or plan.lacking else DONE
+
+
+def _text(plan: GraftPlan, chosen: Options, status: Any) -> str:
+    return chosen.format(_grafted(plan, chosen.source, status), page_for(chosen.output))
+
+
+def _grafted(plan: GraftPlan, directory: str, status: Any) -> Grafted:
+    """A plan as the outputs take it."""
+    from mtpfix import api
+
+    assert plan.report is not None
+    schemes = {t.name: (c.scheme.name if c.scheme else "other", c.why) for c in plan.chosen for t in c.tensors}
+    tensors = tuple(
+        GraftedTensor(row.row.name, row.row.dtype, row.row.shape, row.shard, *schemes[row.row.name])
+        for row in plan.origins
+    )
+    return Grafted(
+        directory=directory,
+        base=plan.base,
+        status=status,
+        report=plan.report,
+        reason=plan.reason,
+        shard=plan.shard,
+        size=plan.layout.size if plan.layout else 0,
+        written=plan.size,
+        tensors=tensors,
+        replaced=tuple((copy.tensor, copy.read) for copy in plan.old),
+        rewritten=tuple(plan.rewrites),
+        removed=plan.removed,
+        lacking=plan.lacking,
+        notes=plan.notes,
+        files=tuple(_files(plan)),
+        plan=plan.repair,
+        diff=api.config_diff(plan),
+        rules=_rules(),
+    )
+
+
+def _files(plan: GraftPlan) -> list[str]:
+    changed = [name for name, raw in plan.after.items() if plan.before[name] != raw]
+    return [*changed, *((plan.shard,) if plan.layout else ()), *plan.rewrites, *plan.removed]
+
+
+def _rules() -> Mapping[str, RuleText]:
+    from mtpfix.rules import RULES
+
+    return {rule.code: rule for rule in RULES}
+
+
+def _say(text: str) -> None:
+    talk(*paragraph(text, page(sys.stderr)))
+
+
+# Progress.
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[int], None]]:
+    """Tells on stderr how far a copy has come; gives what counts."""
+    counted, lock, done = [0], threading.Lock(), threading.Event()
+
+    def tell(count: int) -> None:
+        with lock:
+            counted[0] += count
+
+    teller = threading.Thread(target=_tell, args=(counted, total, done), daemon=True)
+    teller.start()
+    try:
+        yield tell
+    finally:
+        done.set()
+        teller.join()
+
+
+def _tell(counted: list[int], total: int, done: threading.Event) -> None:
+    terminal, start, told = sys.stderr.isatty(), time.monotonic(), False
+    pause = _TICK if terminal else _ELSEWHERE
+    while not done.wait(pause):
+        told = True
+        speed = counted[0] / (time.monotonic() - start)
+        text = (
+            f"Copying: {bytes_text(counted[0])} of {bytes_text(max(total, counted[0]))}, {bytes_text(int(speed))}/s ..."
+        )
+        click.echo(f"{_CLEAR}{text}" if terminal else text, err=True, nl=not terminal, color=terminal)
+    if told and terminal:
+        click.echo(_CLEAR, err=True, nl=False, color=True)
