@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 from mtpfix.checkpoint.headers import DTYPE_BITS
@@ -468,7 +470,7 @@ def quantized_layers(made: Model, scheme: str, stored: Mapping[str, str | Tensor
     return {name: algos[kind] for name, kind in kinds.items() if isinstance(kind, str) and kind in algos}
 
 
-def build(
+def parts(
     made: Model,
     fmt: str = "",
     ignore: Any = (),
@@ -482,10 +484,9 @@ def build(
     changes: Mapping[str, Any] | None = None,
     quant: Json | None = None,
     shard_of: Callable[[str], str] = lambda _: "model.safetensors",
-    index: Json | None = None,
     dump: Callable[[Json], bytes] = dumped,
-) -> Checkpoint:
-    """A checkpoint of a model in a format ("": full precision throughout).
+) -> tuple[dict[str, Json | bytes], dict[str, Tensors]]:
+    """The JSON files and the shards of a checkpoint of a model in a format ("": full precision throughout).
 
     ignore       the exclusion list of config.json; ABSENT for none
     sidecar      the list of hf_quant_config.json; None: no such file
@@ -513,7 +514,31 @@ def build(
     shards: dict[str, Tensors] = {}
     for name, spec in tensors.items():
         shards.setdefault(shard_of(name), {})[name] = spec
-    return read(files, shards, index=index)
+    return files, shards
+
+
+def build(made: Model, fmt: str = "", ignore: Any = (), *, index: Json | None = None, **more: Any) -> Checkpoint:
+    """The checkpoint of a model in a format; see `parts`. `index`: the weight map, where it is not the true one."""
+    return read(*parts(made, fmt, ignore, **more), index=index)
+
+
+def on_disk(
+    folder: Path, made: Model, fmt: str = "", ignore: Any = (), *, index: Json | None = None, seed: int = 0, **more: Any
+) -> Path:
+    """The same as a folder, with random numbers for weights."""
+    files, shards = parts(made, fmt, ignore, **more)
+    folder.mkdir(parents=True)
+    for name, value in files.items():
+        (folder / name).write_bytes(value if isinstance(value, bytes) else dumped(value))
+    for name, tensors in shards.items():
+        _, raw, size = header(name, tensors)
+        data = random.Random(f"{seed} {name}").randbytes(size - 8 - len(raw))
+        (folder / name).write_bytes(len(raw).to_bytes(8, "little") + raw + data)
+    if len(shards) > 1 or index is not None:
+        true = {tensor: shard for shard, tensors in sorted(shards.items()) for tensor in tensors}
+        value = {"metadata": {"total_size": 0}, "weight_map": true if index is None else index}
+        (folder / INDEX).write_bytes(dumped(value))
+    return folder
 
 
 def _listed(entries: Any) -> Any:

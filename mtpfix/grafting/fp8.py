@@ -94,7 +94,7 @@ def widened(recipe: Recipe, rows: bytes | memoryview, first: int, scales: Sequen
 
 
 def _translated(numbers: bytes, scale: float, out: bytearray) -> bytearray:
-    low, high = _tables(scale)
+    low, high = _tables(scale, math.copysign(1.0, scale))
     out = out or bytearray(2 * len(numbers))
     out[0::2] = numbers.translate(low)
     out[1::2] = numbers.translate(high)
@@ -102,8 +102,8 @@ def _translated(numbers: bytes, scale: float, out: bytearray) -> bytearray:
 
 
 @lru_cache(maxsize=64)
-def _tables(scale: float) -> tuple[bytes, bytes]:
-    """The low and the high byte of the BF16 number for each FP8 number under a scale."""
+def _tables(scale: float, _sign: float) -> tuple[bytes, bytes]:
+    """The low and the high byte of the BF16 number for each FP8 number under a scale (0.0 and -0.0 are equal keys)."""
     products = [value * scale for value in _E4M3]  # exact: 28 bits at most
     try:
         bits = struct.unpack("<128I", struct.pack("<128f", *products))

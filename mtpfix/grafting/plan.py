@@ -31,7 +31,7 @@ from mtpfix.storage.modules import tensors_of
 
 _SHOWN = 3
 _METADATA = {"format": "pt"}
-_RANKS = {"loads": 2, "degrades": 1, "fails": 0}
+_KNOWN = ("loads", "degrades", "fails")
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,24 +277,30 @@ class _Graft:
         return out
 
     def _refuse_old_copies(self) -> None:
-        """Refuse to leave old copies where engines would load them over the new tensors, or stop on them."""
+        """Refuse to leave old copies that engines would stop on, or that would be taken for a part of the new ones."""
         if self.asked.rewrite:
             return
         new = {tensor.name: tensor for tensor in self._new_tensors()}
-        bad = [copy.tensor for copy in self.old if copy.read and not _alike(copy.tensor, new.get(copy.tensor.name))]
-        added = [shard for shard in self.stale if loaders.is_added_unasked(shard, self.own.architectures)]
-        if not bad and not added:
+        bad = [copy for copy in self.old if not _alike(copy.tensor, new.get(copy.tensor.name))]
+        unasked = [shard for shard in self.stale if loaders.is_added_unasked(shard, self.own.architectures)]
+        if not bad and not unasked:
             return
-        if bad:
-            shards = sorted({tensor.shard for tensor in bad})
-            what = (
-                f"{len(bad)} old tensors, e.g. {bad[0].name} ({bad[0].dtype} {list(bad[0].shape)}), lie in files that "
-                f"engines open for other tensors: {', '.join(shards)}. vLLM and SGLang load every tensor of a file and "
-                "would stop on these"
-            )
-        else:
-            what = f"{added[0]} holds the old tensors, and SGLang loads it last even where no index names it"
-        raise RefusedError(what, subject=(bad[0].shard if bad else added[0]), hint="add --rewrite: it removes them")
+        first = (bad or self.old)[0].tensor
+        read = sorted({copy.tensor.shard for copy in bad if copy.read})
+        where = ", ".join(read or unasked or sorted(self.stale))
+        why = (
+            "vLLM and SGLang load every tensor of a file that they open, and would stop on these"
+            if read
+            else "SGLang loads this file last even where no index names it"
+            if unasked
+            else "engines that read every file of the folder would stop on these"
+        )
+        raise RefusedError(
+            f"{len(bad) or len(self.old)} old tensors, e.g. {first.name} ({first.dtype} {list(first.shape)}), would "
+            f"stay in {where}: {why}",
+            subject=where,
+            hint="add --rewrite: it removes them from the files that hold them",
+        )
 
     # The JSON files.
 
@@ -343,16 +349,17 @@ class _Graft:
             raise RefusedError(f"{as_stored}, in blocks of another size than the config here says", hint=hint)
         old, new = _verdicts(before), _verdicts(self.report)
         for key, verdict in new.items():
-            if _RANKS.get(verdict, 2) < _RANKS.get(old.get(key, ""), 0):
-                engine, release, part = key
+            engine, release, part = key
+            was = old.get(key, "")
+            if verdict in _FALLS and (was == "loads" or (part == "target" and (was, verdict) == ("degrades", "fails"))):
                 raise RefusedError(
-                    f"with the graft {engine} {release} would {_FALLS[verdict]} the {part}, which it loads now",
+                    f"with the graft {engine} {release} would {_FALLS[verdict]} the {part}, which it {_FALLS.get(was, was)} now",
                     subject=self.theirs.checkpoint.source.id,
                     hint=hint if quantized and not self.recipes else "",
                 )
         drafts = [row for row in self.report.engines if row.part == "draft"]
-        known = [row for row in drafts if row.verdict in _RANKS]
-        if known and not any(row.verdict == "loads" for row in known):
+        known = [row for row in drafts if row.verdict in _KNOWN]
+        if known and not self.asked.modules and not any(row.verdict == "loads" for row in known):
             worst = next(row for row in reversed(known) if row.latest or row is known[0])
             why = f"no engine could load the grafted draft: {worst.engine} {worst.version}: {worst.reason}"
             raise RefusedError(
@@ -407,8 +414,8 @@ class _Graft:
             )
         if self.stale and not self.removed:
             yield (
-                f"{', '.join(sorted(self.stale))}: no longer named by the index; TensorRT-LLM reads every file of the "
-                "folder; --rewrite removes it"
+                f"{', '.join(sorted(self.stale))}: no longer named by the index, so that vLLM and SGLang do not open "
+                "it; TensorRT-LLM reads every file of the folder; --rewrite removes it"
             )
 
 
