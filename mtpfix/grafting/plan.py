@@ -353,14 +353,14 @@ class _Graft:
             was = old.get(key, "")
             if verdict in _FALLS and (was == "loads" or (part == "target" and (was, verdict) == ("degrades", "fails"))):
                 raise RefusedError(
-                    f"with the graft {engine} {release} would {_FALLS[verdict]} the {part}, which it {_FALLS.get(was, was)} now",
+                    f"with the graft {engine} {release} would {_FALLS[verdict]} the {part}, and now it {_STANDS[was]}",
                     subject=self.theirs.checkpoint.source.id,
                     hint=hint if quantized and not self.recipes else "",
                 )
         drafts = [row for row in self.report.engines if row.part == "draft"]
         known = [row for row in drafts if row.verdict in _KNOWN]
         if known and not self.asked.modules and not any(row.verdict == "loads" for row in known):
-            worst = next(row for row in reversed(known) if row.latest or row is known[0])
+            worst = next((row for row in known if row.latest), known[0])
             why = f"no engine could load the grafted draft: {worst.engine} {worst.version}: {worst.reason}"
             raise RefusedError(
                 f"{as_stored}; {why}" if quantized and not self.recipes else why,
@@ -419,6 +419,7 @@ class _Graft:
             )
 
 
+_STANDS = {"loads": "loads", "degrades": "loads wrongly"}
 _FALLS = {"fails": "fail to load", "degrades": "load wrongly"}
 
 

@@ -110,17 +110,16 @@ def test_a_stack_of_two(place: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.safetensors", "gone.safetensors", "new.safetensors"])
-def test_a_large_file_that_is_not_what_was_read(place: Path, name: str) -> None:
+def test_a_large_file_that_is_not_what_was_read(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = store._prepare
 
     def meddle(*args: Any) -> None:
         (place / name).write_bytes(b"mine")
         real(*args)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "_prepare", meddle)
-        with pytest.raises(ConflictError, match=name):
-            change(place)
+    monkeypatch.setattr(store, "_prepare", meddle)
+    with pytest.raises(ConflictError, match=name):
+        change(place)
     assert content(place) == OLD | {name: b"mine"}
 
 
