@@ -48,7 +48,7 @@ class Options:
 @click.argument("source", metavar="DIR", type=click.Path())
 @click.option(
     "--from",
-    "base",
+    "from",
     metavar="BASE",
     required=True,
     help="The base checkpoint: a directory, or a repository on the Hub.",
@@ -84,7 +84,7 @@ def command(ctx: click.Context, /, **values: Any) -> None:
     mtpfix graft DIR --from org/base --dry-run
     mtpfix graft DIR --from org/base
     """
-    ctx.exit(run(Options(**values)))
+    ctx.exit(run(Options(base=values.pop("from"), **values)))
 
 
 def run(chosen: Options) -> int:
