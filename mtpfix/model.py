@@ -237,9 +237,21 @@ class Edit:
     first: bool = False
 
 
+class Contrast(NamedTuple):
+    """What is stored set against what engines build: `bf16`, `nvfp4` (or `plain`, `error`, ...), `vllm>=0.25`."""
+
+    stored: str
+    built: str
+    engines: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What is wrong, with evidence, and whether a fix exists."""
+    """What is wrong, with evidence, and whether a fix exists.
+
+    contrasts  the modules, those that are stored alike and built alike together, where engines build them
+    """
 
     rule: str
     severity: Severity
@@ -251,6 +263,7 @@ class Finding:
     modules: tuple[str, ...] = ()
     module_count: int = 0
     locations: tuple[Location, ...] = field(default=())
+    contrasts: tuple[Contrast, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

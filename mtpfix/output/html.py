@@ -154,8 +154,7 @@ def _finding(finding: Finding, rule: RuleText | None) -> str:
         + (element("span", f" {escaped(fix)}", class_="faint") if fix else "")
     )
     facts = [
-        ("modules", _modules(finding)),
-        ("engines", ", ".join(map(code, finding.engines))),
+        *_contrasts(finding),
         ("where", "<br>".join(code(f"{place.file} {place.pointer}") for place in finding.locations)),
         ("help", escaped(finding.hint)),
     ]
@@ -164,8 +163,18 @@ def _finding(finding: Finding, rule: RuleText | None) -> str:
     return element("article", body, class_="card")
 
 
-def _modules(finding: Finding) -> str:
-    groups = collapsed(finding.modules)
+def _contrasts(finding: Finding) -> list[tuple[str, str]]:
+    """Stored beside built, and the modules; the engines by themselves where they build nothing otherwise."""
+    rows: list[tuple[str, str]] = []
+    for one in human.unlike(finding):
+        built = f"<strong>{escaped(one.stored)}</strong> → built <strong>{escaped(one.built)}</strong>"
+        rows.append(("stored", f"{built} by {', '.join(map(code, one.engines))}"))
+        rows.append(("modules", _modules(one.modules)))
+    return rows or [("modules", _modules(finding.modules)), ("engines", ", ".join(map(code, finding.engines)))]
+
+
+def _modules(names: Sequence[str]) -> str:
+    groups = collapsed(names)
     lines = [code(group.pattern) + (f" ×{group.size:,}" if group.size > 1 else "") for group in groups[:_MOST_GROUPS]]
     if len(groups) > _MOST_GROUPS:
         lines.append(f"and {len(groups) - _MOST_GROUPS:,} more")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from mtpfix.model import Draft, EngineRow, Finding, Part, Plan, Report, Source, VerdictKind
+from mtpfix.model import Contrast, Draft, EngineRow, Finding, Part, Plan, Report, Source, VerdictKind
 from mtpfix.output import listing, matrix
 from mtpfix.output.base import CheckResult, Format, Page, RuleText
 from mtpfix.output.collapse import collapsed
@@ -27,6 +28,8 @@ from mtpfix.output.text import (
 _MOST_LINES = 8
 _FEW = 3
 _SHORTEST_NAME = 12
+_NAME = re.compile("[<>=]")
+_TROUBLE = ("fails", "degrades")
 _SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}
 FIXES = {"safe": "fixable", "unsafe": "fixable with --unsafe-fixes", "none": ""}
 STATUS = {
@@ -62,7 +65,7 @@ def report_lines(report: Report, rules: Mapping[str, RuleText], page: Page) -> l
     """One report."""
     lines = [*_verdict(report, page), "", *_facts(report, page)]
     if report.engines:
-        lines += ["", *_matrix(report.engines, page), *_causes(report.engines, page)]
+        lines += ["", *_matrix(report, page), *_causes(report, page)]
     for finding in sorted(report.findings, key=lambda finding: list(_SEVERITIES).index(finding.severity)):
         lines += ["", *finding_lines(finding, rules.get(finding.rule), page)]
     for note in report.notes:
@@ -72,11 +75,12 @@ def report_lines(report: Report, rules: Mapping[str, RuleText], page: Page) -> l
 
 
 def _verdict(report: Report, page: Page) -> list[str]:
-    """The one line that says it all; it wraps only where even a shortened name does not help."""
+    """The one line that says it all; a long name is shortened where that keeps it one, else it wraps."""
     symbol, style = _symbol(mark(report), page)
     words = f"{STATUS[report.status]}; {outlook(report)}"
     room = page.width - cells(symbol) - len(" : ") - len(words)
-    name = shortened(clean(title(report.source), page), max(room, _SHORTEST_NAME), page)
+    name = clean(title(report.source), page)
+    name = shortened(name, room if room >= _SHORTEST_NAME else page.width // 2, page)
     first, *rest = paragraph(f"{symbol} {name}: {words}", page, hanging="  ")
     return [paint(first, page, "bold", *style), *(paint(line, page, "bold", *style) for line in rest)]
 
@@ -103,21 +107,30 @@ def _symbol(verdict: VerdictKind, page: Page) -> tuple[str, tuple[str, ...]]:
 
 
 def outlook(report: Report) -> str:
-    """What the newest releases make of it, in one phrase: `draft fails in vllm, degrades in sglang`."""
+    """What engines make of it, in one phrase: `draft fails in vllm, degrades in sglang and older vllm`.
+
+    Of a checkpoint that is clean only what the newest releases make of it.
+    """
     newest = [row for row in report.engines if row.latest]
     engines = list(dict.fromkeys(row.engine for row in newest))
     fine = [name for name in engines if all(row.verdict == "loads" for row in newest if row.engine == name)]
     loads = [f"loads in {listed(fine)}"] if fine else []
     if report.status == "clean":
         return "; ".join([*loads, *_troubles(newest)]) or "no modelled engine is known to load it"
-    return "; ".join(_troubles(newest) or loads) or plural(_count(report, "error"), "error")
+    older = [row for row in report.engines if row.engine in _planned(report)]
+    return "; ".join(_troubles([*newest, *older]) or loads) or plural(_count(report, "error"), "error")
 
 
-def _troubles(newest: Sequence[EngineRow]) -> list[str]:
+def _planned(report: Report) -> frozenset[str]:
+    """The engines that the findings speak of."""
+    return frozenset(_NAME.split(spec)[0] for finding in report.findings for spec in finding.engines)
+
+
+def _troubles(rows: Sequence[EngineRow]) -> list[str]:
     """`target and draft fail in vllm`: a phrase a part, parts that share their troubles together."""
     alike: dict[tuple[tuple[str, tuple[str, ...]], ...], list[Part]] = {}
-    for part in matrix.parts(newest):
-        hit = ((verdict, _engines_with(newest, part, verdict)) for verdict in ("fails", "degrades"))
+    for part in matrix.parts(rows):
+        hit = ((verdict, _engines_with(rows, part, verdict)) for verdict in ("fails", "degrades"))
         alike.setdefault(tuple((verdict, engines) for verdict, engines in hit if engines), []).append(part)
     return [
         f"{listed(parts)} "
@@ -137,7 +150,11 @@ def _told(parts: Sequence[Part], verdict: VerdictKind) -> str:
 
 
 def _engines_with(rows: Sequence[EngineRow], part: Part, verdict: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(row.engine for row in rows if row.part == part and row.verdict == verdict))
+    """The engines whose newest releases have a verdict, then those where only older ones do: `older vllm`."""
+    hit = [row for row in rows if row.part == part and row.verdict == verdict]
+    newest = dict.fromkeys(row.engine for row in hit if row.latest)
+    ill = {row.engine for row in rows if row.part == part and row.latest and row.verdict in ("fails", "degrades")}
+    return (*newest, *dict.fromkeys(f"older {row.engine}" for row in hit if row.engine not in ill))
 
 
 def _facts(report: Report, page: Page) -> list[str]:
@@ -174,37 +191,60 @@ def draft_text(draft: Draft) -> str:
     return f"{layers}; {plural(draft.tensors, 'tensor')} in {plural(draft.modules, 'module')}: {dtypes}"
 
 
-def _matrix(rows: Sequence[EngineRow], page: Page) -> list[str]:
-    parts = matrix.parts(rows)
+def _matrix(report: Report, page: Page) -> list[str]:
+    """The verdict matrix; where the plan changes a verdict, what it will be."""
+    parts = matrix.parts(report.engines)
     out = [[Cell(title, ("dim",)) for title in ("engine", "releases", *parts)]]
     shown = ""
-    for row in matrix.merged(rows):
-        verdicts = [_verdict_cell(row.verdicts.get(part), page) for part in parts]
+    for row in matrix.compared(report.engines, report.after or report.engines):
+        verdicts = [_verdict_cell(row.before.get(part), row.after.get(part), page) for part in parts]
         name = "" if row.engine == shown else clean(row.engine, page)
         out.append([Cell(name, ("bold",)), Cell(listing.span(row.first, row.last, page)), *verdicts])
         shown = row.engine
     return table(out, page)
 
 
-def _verdict_cell(verdict: VerdictKind | None, page: Page) -> Cell:
-    if verdict is None:
+def _verdict_cell(before: VerdictKind | None, after: VerdictKind | None, page: Page) -> Cell:
+    if before is None:
         return Cell("")
-    symbol, styles = _symbol(verdict, page)
-    return Cell(f"{symbol} {verdict}", styles)
+    symbol, styles = _symbol(before, page)
+    then = None if after in (None, before) else _verdict_cell(after, None, page)
+    return Cell(f"{symbol} {before}", styles, then)
 
 
-def _causes(rows: Sequence[EngineRow], page: Page) -> list[str]:
+def _causes(report: Report, page: Page) -> list[str]:
+    """Why it does not load, the engine's words below; then in small print why an engine says nothing about it."""
+    found = matrix.causes(report.engines)
+    told = frozenset(name for finding in report.findings for name in finding.modules)
     lines: list[str] = []
-    for why in matrix.causes(rows):
-        text = f"{why.engine} {listing.spans(why.spans, page)}: {_told(why.parts, why.verdict)}"
-        text += f": {why.reason}" if why.reason else ""
-        own = paragraph(text, page, indent="  ", hanging="    ")
-        if why.modules:
-            own += paragraph(f"at {first_few(why.modules)}", page, indent="    ", hanging="      ")
-        if why.error:
-            own += [paint(line, page, "dim") for line in paragraph(why.error, page, "    ", "      ")]
-        lines += own if why.verdict in ("fails", "degrades") else [paint(line, page, "dim") for line in own]
+    for why in found:
+        if why.verdict in _TROUBLE:
+            lines += _cause(why, told, page)
+    for line in _silences([why for why in found if why.verdict not in _TROUBLE], page):
+        lines += [paint(piece, page, "dim") for piece in paragraph(line, page, indent="  ", hanging="    ")]
     return ["", *lines] if lines else []
+
+
+def _cause(why: matrix.Why, told: frozenset[str], page: Page) -> list[str]:
+    """What goes wrong in some releases; at which modules, unless a finding names them."""
+    text = f"{why.engine} {listing.spans(why.spans, page)}: {_told(why.parts, why.verdict)}"
+    lines = paragraph(f"{text}: {why.reason}" if why.reason else text, page, indent="  ", hanging="    ")
+    if not told.issuperset(why.modules):
+        lines += paragraph(f"at {first_few(why.modules)}", page, indent="    ", hanging="      ")
+    if why.error:
+        lines += [paint(line, page, "bold") for line in paragraph(why.error, page, "    ", "      ")]
+    return lines
+
+
+def _silences(found: Sequence[matrix.Why], page: Page) -> list[str]:
+    """`vllm 0.12.0–0.29.0, sglang 0.5.9–0.5.19: unsupported: this release does not know it`: a line a reason."""
+    alike: dict[tuple[VerdictKind, str, tuple[Part, ...]], list[str]] = {}
+    for why in found:
+        place = f"{why.engine} {listing.spans(why.spans, page)}"
+        alike.setdefault((why.verdict, why.reason, why.parts), []).append(place)
+    return [
+        f"{', '.join(places)}: {_told(parts, verdict)}: {reason}" for (verdict, reason, parts), places in alike.items()
+    ]
 
 
 def first_few(modules: Sequence[str]) -> str:
@@ -222,21 +262,41 @@ def finding_lines(finding: Finding, rule: RuleText | None, page: Page) -> list[s
     fix = f" ({FIXES[finding.fix]})" if FIXES[finding.fix] else ""
     places = [f"{place.file} {place.pointer}".rstrip() for place in finding.locations]
     evidence = [
-        ("modules", modules_listed(finding, page)),
-        ("engines", [", ".join(finding.engines)] if finding.engines else []),
+        *_contrasts(finding, page),
         ("where", _limited(places, page)),
         ("help", [finding.hint] if finding.hint else []),
     ]
     return [head + name + fix, *paragraph(finding.message, page, indent="  "), *labelled(evidence, page)]
 
 
+def _contrasts(finding: Finding, page: Page) -> list[tuple[str, list[str]]]:
+    """Stored against built, and the modules; the engines by themselves where they build nothing otherwise."""
+    rows: list[tuple[str, list[str]]] = []
+    for one in unlike(finding):
+        rows.append(("stored", [f"{one.stored} → built {one.built} by {', '.join(one.engines)}"]))
+        rows.append(("modules", _names(one.modules, len(one.modules), page)))
+    engines = [", ".join(finding.engines)] if finding.engines else []
+    return rows or [("modules", modules_listed(finding, page)), ("engines", engines)]
+
+
+def unlike(finding: Finding) -> tuple[Contrast, ...]:
+    """What is built otherwise than stored; none where that does not account for every module of the finding."""
+    found = tuple(one for one in finding.contrasts if one.stored != one.built)
+    named = {name for one in found for name in one.modules}
+    return found if named.issuperset(finding.modules) else ()
+
+
 def modules_listed(finding: Finding, page: Page) -> list[str]:
     """The modules in brace form, the long tail counted only."""
-    groups = collapsed(finding.modules)
+    return _names(finding.modules, finding.module_count, page)
+
+
+def _names(modules: Sequence[str], count: int, page: Page) -> list[str]:
+    groups = collapsed(modules)
     lines = [f"{group.pattern} ×{group.size:,}" if group.size > 1 else group.pattern for group in groups]
     total = sum(group.size for group in groups)
-    if finding.module_count > total and groups:
-        lines.append(f"{plural(finding.module_count, 'module')} in all")
+    if count > total and groups:
+        lines.append(f"{plural(count, 'module')} in all")
     return _limited(lines, page)
 
 
@@ -269,7 +329,8 @@ def _advice(report: Report, page: Page) -> list[str]:
     """What to type next."""
     lines: list[str] = []
     if report.plan.edits:
-        lines += paragraph(f"Fix: {command(report)}  ({changes(report.plan)})", page, hanging="  ")
+        lines += [paint(line, page, "bold") for line in paragraph(f"Fix: {command(report)}", page, hanging="  ")]
+        lines += paragraph(f"changes {changes(report.plan)}", page, indent="  ")
     elif report.status != "clean":
         lines += paragraph("No safe edit of the JSON files mends this; the help above says what would.", page)
     return lines + held_back_lines(report, page)

@@ -13,16 +13,6 @@ Verdicts = Mapping[Part, VerdictKind]
 
 
 @dataclass(frozen=True, slots=True)
-class MatrixRow:
-    """Neighbouring releases of one engine that agree on every part."""
-
-    engine: str
-    first: str
-    last: str
-    verdicts: Verdicts
-
-
-@dataclass(frozen=True, slots=True)
 class ComparedRow:
     """Neighbouring releases of one engine that agree on every part, before an edit and after it."""
 
@@ -56,15 +46,8 @@ def parts(rows: Iterable[EngineRow]) -> tuple[Part, ...]:
     return tuple(part for part in PARTS if part in seen)
 
 
-def merged(rows: Sequence[EngineRow]) -> tuple[MatrixRow, ...]:
-    """The matrix, engines in their own order, the newest releases of each engine first."""
-    return tuple(
-        row for engine in dict.fromkeys(row.engine for row in rows) for row in reversed(_merged_engine(engine, rows))
-    )
-
-
 def compared(before: Sequence[EngineRow], after: Sequence[EngineRow]) -> tuple[ComparedRow, ...]:
-    """Two matrices as one, in the order of `merged`."""
+    """Two matrices as one, engines in their own order, the newest releases of each engine first."""
     out: list[ComparedRow] = []
     for engine in dict.fromkeys(row.engine for row in before):
         own: list[ComparedRow] = []
@@ -86,17 +69,6 @@ def _by_release(engine: str, rows: Sequence[EngineRow]) -> dict[str, dict[Part, 
             for release in row.releases or (row.version,):
                 verdicts.setdefault(release, {})[row.part] = row.verdict
     return verdicts
-
-
-def _merged_engine(engine: str, rows: Sequence[EngineRow]) -> list[MatrixRow]:
-    verdicts = _by_release(engine, rows)
-    out: list[MatrixRow] = []
-    for release in sorted(verdicts, key=key):
-        if out and out[-1].verdicts == verdicts[release]:
-            out[-1] = MatrixRow(engine, out[-1].first, release, out[-1].verdicts)
-        else:
-            out.append(MatrixRow(engine, release, release, verdicts[release]))
-    return out
 
 
 def causes(rows: Sequence[EngineRow]) -> tuple[Why, ...]:

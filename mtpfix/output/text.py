@@ -17,6 +17,7 @@ _PLAIN_SPELLING = str.maketrans(
 _BREAK_AFTER = (frozenset("./,:}"), frozenset("_-="))
 _NARROWEST = 8
 _LONGEST = 2000  # characters of a word: no real name is a tenth of it, and a hostile one would fill the screen
+_WIDEST_TEXT = 110
 _GAP = "  "
 
 
@@ -103,9 +104,9 @@ def _fitting(word: str, width: int) -> int:
 
 
 def paragraph(text: str, page: Page, indent: str = "", hanging: str | None = None) -> list[str]:
-    """A foreign text as lines that fit the page, indented."""
+    """A foreign text as lines that fit the page, indented; on a wide page it stays a column that can be read."""
     rest = indent if hanging is None else hanging
-    lines = wrapped(clean(text, page), page.width - len(rest), len(rest) - len(indent))
+    lines = wrapped(clean(text, page), min(page.width, _WIDEST_TEXT) - len(rest), len(rest) - len(indent))
     return [(rest if at else indent) + line for at, line in enumerate(lines)]
 
 
@@ -125,34 +126,50 @@ def labelled(pairs: Iterable[tuple[str, Sequence[str]]], page: Page, indent: str
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a table and its styles; the text must be clean already."""
+    """A cell of a table and its styles; the text must be clean already. `then`: what it turns into, after an arrow."""
 
     text: str
     styles: tuple[str, ...] = ()
+    then: Cell | None = None
 
 
 def table(rows: Sequence[Sequence[Cell]], page: Page, indent: str = "  ") -> list[str]:
     """Rows as aligned columns; the widest columns wrap until the rows fit the page."""
     if not rows:
         return []
-    widths = _widths(rows, page.width - len(indent))
+    widths = _widths(rows, page.width - len(indent), page)
     return [line for row in rows for line in _row_lines(row, widths, page, indent)]
 
 
-def _widths(rows: Sequence[Sequence[Cell]], room: int) -> list[int]:
+def _whole(cell: Cell, page: Page) -> str:
+    return cell.text if cell.then is None else f"{cell.text}{_arrow(page)}{cell.then.text}"
+
+
+def _arrow(page: Page) -> str:
+    return clean(" → ", page)
+
+
+def _painted(cell: Cell, text: str, page: Page) -> str:
+    """A line of a cell; where it is all of a cell that turns into another, each half in its own style."""
+    if cell.then is None or text != _whole(cell, page):
+        return paint(text, page, *cell.styles)
+    return paint(cell.text, page, *cell.styles) + _arrow(page) + paint(cell.then.text, page, *cell.then.styles)
+
+
+def _widths(rows: Sequence[Sequence[Cell]], room: int, page: Page) -> list[int]:
     room -= len(_GAP) * (len(rows[0]) - 1)
-    widths = [min(max(cells(row[at].text) for row in rows), room) for at in range(len(rows[0]))]
+    widths = [min(max(cells(_whole(row[at], page)) for row in rows), room) for at in range(len(rows[0]))]
     while sum(widths) > room and max(widths) > _NARROWEST:
         widths[widths.index(max(widths))] -= 1
     return widths
 
 
 def _row_lines(row: Sequence[Cell], widths: Sequence[int], page: Page, indent: str) -> list[str]:
-    columns = [wrapped(cell.text, width) for cell, width in zip(row, widths, strict=True)]
+    columns = [wrapped(_whole(cell, page), width) for cell, width in zip(row, widths, strict=True)]
     lines = []
     for at in range(max(map(len, columns))):
         parts = [
-            paint(text, page, *cell.styles) + " " * (width - cells(text))
+            _painted(cell, text, page) + " " * (width - cells(text))
             for cell, width, text in zip(row, widths, (c[at] if at < len(c) else "" for c in columns), strict=True)
         ]
         lines.append((indent + _GAP.join(parts)).rstrip())

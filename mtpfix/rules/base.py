@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mtpfix import releases
-from mtpfix.decisions import Judge, Profile, Table, World
+from mtpfix.decisions import Judge, Profile, Table, Unit, World
 from mtpfix.engines.sources import Fragment
 from mtpfix.formats.base import Format
 from mtpfix.frozen import dataclass, field
-from mtpfix.model import EngineRow, Finding, FixKind, Location, Part, Severity
+from mtpfix.model import Contrast, EngineRow, Finding, FixKind, Location, Part, Severity
 from mtpfix.names import brief
 from mtpfix.verdicts import LONGEST, Mismatch
 
@@ -116,13 +116,32 @@ def _ranges(engine: str, found: set[str]) -> list[str]:
 def modules_of(claims: Iterable[Claim]) -> tuple[tuple[str, ...], int]:
     """The modules of some claims, each once, and how many they are with every expert counted."""
     units = {claim.mismatch.row.unit.name: claim.mismatch.row.unit for claim in claims}
-    names: list[str] = []
-    for name, unit in units.items():
-        head, marker, rest = name.partition(".experts.")
-        tail = rest.partition(".")[2]
-        experts = unit.stored.experts
-        names.extend(f"{head}{marker}{number}.{tail}" for number in experts) if experts else names.append(name)
-    return tuple(names), len(names)
+    names = tuple(name for unit in units.values() for name in _members(unit))
+    return names, len(names)
+
+
+def _members(unit: Unit) -> Iterable[str]:
+    """A module's name, or the names of the experts that it stands for."""
+    head, marker, rest = unit.name.partition(".experts.")
+    tail = rest.partition(".")[2]
+    return [f"{head}{marker}{number}.{tail}" for number in unit.stored.experts] or (unit.name,)
+
+
+def contrasts_of(claims: Iterable[Claim]) -> tuple[Contrast, ...]:
+    """What is stored set against what is built, modules that share both in the same releases together."""
+    seen: dict[tuple[str, str, str], tuple[Unit, dict[int, Judge]]] = {}
+    for claim in claims:
+        item = claim.mismatch
+        unit, answer = item.row.unit, item.answer
+        built = answer.scheme if answer.decision == "quantized" and answer.scheme else answer.decision
+        key = unit.name, unit.stored.scheme.name, built
+        seen.setdefault(key, (unit, {}))[1].setdefault(id(item.judge), item.judge)
+    alike: dict[tuple[str, str, tuple[int, ...]], tuple[list[str], Iterable[Judge]]] = {}
+    for (_, stored, built), (unit, found) in seen.items():
+        alike.setdefault((stored, built, tuple(found)), ([], found.values()))[0].extend(_members(unit))
+    return tuple(
+        Contrast(stored, built, spans(found), tuple(names)) for (stored, built, _), (names, found) in alike.items()
+    )
 
 
 def stored_as(claims: Iterable[Claim]) -> str:
@@ -180,6 +199,7 @@ def finding(
         modules=names,
         module_count=count,
         locations=tuple(locations) or locations_of(claims),
+        contrasts=contrasts_of(claims),
     )
 
 

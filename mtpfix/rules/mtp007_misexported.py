@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from mtpfix.decisions import Unit
 from mtpfix.model import Finding
 from mtpfix.names import brief
-from mtpfix.rules.base import Context, Rule, plural, spans
+from mtpfix.rules.base import Context, Rule, contrasts_of, plural, spans
 
 EXPLANATION = """\
 The stored tensors themselves are wrong: a projection that its family keeps in full precision was packed,
@@ -28,7 +28,7 @@ def check(context: Context) -> Iterator[Finding]:
         bad = [unit for unit in units if unit.name in hit or context.world.misexported(unit)]
         if not bad:
             continue
-        judges = [claim.mismatch.judge for claim in claims if claim.mismatch.judge.part == part]
+        mine = [claim for claim in claims if claim.mismatch.judge.part == part]
         yield Finding(
             rule="MTP007",
             severity="error",
@@ -36,9 +36,10 @@ def check(context: Context) -> Iterator[Finding]:
             message=f"{plural(len(bad), 'module')} of the {part} stored as no metadata can mend it. {_why(bad[0])}",
             hint="export again with these modules in full precision, or restore them from the base checkpoint",
             part=part,
-            engines=spans(judges),
+            engines=spans(claim.mismatch.judge for claim in mine),
             modules=tuple(unit.name for unit in bad),
             module_count=len(bad),
+            contrasts=contrasts_of(mine),
         )
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from snapshot import same_as_snapshot
 
-from mtpfix.model import Plan, Report, Source
+from mtpfix.model import Contrast, Plan, Report, Source
 from mtpfix.output import human, listing, matrix, quiet
 from mtpfix.output.base import (
     ChangePoint,
@@ -128,6 +128,59 @@ def test_outlook() -> None:
     assert human.outlook(factories.fixable(engines=unknown)) == "1 error"
     half = (*rows("vllm", "draft", ("0.12.0", "loads")), *rows("sglang", "draft", ("0.5.9", "fails")))
     assert human.outlook(factories.clean(engines=half)) == "loads in vllm; draft fails in sglang"
+    older = (
+        *rows("vllm", "draft", ("0.12.0", "fails"), ("0.25.0", "loads")),
+        *rows("sglang", "draft", ("0.5.9", "degrades"), ("0.5.20", "fails")),
+        *rows("tensorrt-llm", "draft", ("snapshot-1", "fails"), ("snapshot-3", "loads")),
+    )
+    assert human.outlook(factories.fixable(engines=older)) == "draft fails in sglang and older vllm"
+    assert human.outlook(factories.clean(engines=older)) == "loads in vllm and tensorrt-llm; draft fails in sglang"
+
+
+def test_clean_with_trouble_is_no_green_tick() -> None:
+    rows = factories.engine_rows
+    some = (*rows("vllm", "draft", ("0.12.0", "fails")), *rows("sglang", "draft", ("0.5.9", "loads")))
+    assert checked(Page(80, colour=True), factories.clean(engines=some)).startswith("\x1b[1;33m! ")
+    assert checked(Page(80, colour=True), factories.clean()).startswith("\x1b[1;32m✓ ")
+
+
+def test_the_matrix_says_what_the_plan_makes_of_a_verdict() -> None:
+    before = factories.engine_rows("vllm", "draft", ("0.12.0", "fails"), ("0.25.0", "loads"))
+    after = factories.engine_rows("vllm", "draft", ("0.12.0", "loads"))
+    report = factories.fixable(engines=before, after=after)
+    text = checked(Page(80), report)
+    assert re.search(r"vllm +0\.25\.0–0\.33\.0 +✓ loads\n +0\.12\.0–0\.24\.0 +✗ fails → ✓ loads\n", text)
+    assert "\x1b[31m✗ fails\x1b[0m → \x1b[32m✓ loads\x1b[0m" in checked(Page(80, colour=True), report)
+    assert "x fails -> + loads" in checked(Page(80, encoding="ascii"), report)
+
+
+def test_stored_stands_beside_what_is_built() -> None:
+    contrasts = (
+        Contrast("bf16", "nvfp4", ("vllm", "sglang<0.5.20"), ("mtp.fc", "mtp.norm")),
+        Contrast("fp8", "fp8", ("vllm",), ("mtp.head",)),
+    )
+    item = factories.finding(modules=("mtp.fc", "mtp.norm"), module_count=2, contrasts=contrasts)
+    lines = human.finding_lines(item, None, Page(80))
+    assert "  stored   bf16 → built nvfp4 by vllm, sglang<0.5.20" in lines
+    assert "  modules  mtp.{fc,norm} ×2" in lines
+    assert not any(line.startswith("  engines") for line in lines)
+    # Where nothing is built otherwise, or modules are left over, all of them are named, and the engines.
+    rest = human.finding_lines(factories.finding(contrasts=contrasts[1:]), None, Page(80))
+    assert any(line.startswith("  engines  vllm, sglang") for line in rest)
+
+
+def test_releases_that_know_nothing_share_a_line() -> None:
+    rows = (
+        *factories.engine_rows("vllm", "draft", ("0.12.0", "unsupported"), ("0.30.0", "loads"), reason="not known"),
+        *factories.engine_rows("sglang", "draft", ("0.5.9", "unsupported"), ("0.5.20", "loads"), reason="not known"),
+    )
+    text = checked(Page(100), factories.clean(engines=rows))
+    assert "  vllm 0.12.0–0.29.0, sglang 0.5.9–0.5.19: draft unsupported: not known\n" in text
+
+
+def test_text_stays_readable_on_a_wide_page() -> None:
+    report = factories.fixable(notes=("word " * 60,))
+    assert max(len(line) for line in checked(Page(200), report).splitlines() if "word" in line) <= 110
 
 
 def test_an_unknown_family_is_no_success() -> None:
@@ -201,7 +254,7 @@ def test_releases_are_merged_where_verdicts_agree() -> None:
     rows = factories.engine_rows(
         "vllm", "draft", ("0.12.0", "fails"), ("0.20.0", "fails"), ("0.25.0", "loads"), ("0.30.0", "fails"), reason="r"
     )
-    assert [(row.first, row.last, row.verdicts) for row in matrix.merged(rows)] == [
+    assert [(row.first, row.last, row.before) for row in matrix.compared(rows, rows)] == [
         ("0.30.0", "0.33.0", {"draft": "fails"}),
         ("0.25.0", "0.29.0", {"draft": "loads"}),
         ("0.12.0", "0.24.0", {"draft": "fails"}),
@@ -215,7 +268,7 @@ def test_parts_may_be_cut_at_different_releases() -> None:
         *factories.engine_rows("vllm", "target", ("0.12.0", "loads"), ("0.20.0", "fails")),
         *factories.engine_rows("vllm", "draft", ("0.12.0", "fails"), ("0.25.0", "loads")),
     )
-    assert [(row.first, dict(row.verdicts)) for row in matrix.merged(rows)] == [
+    assert [(row.first, dict(row.before)) for row in matrix.compared(rows, rows)] == [
         ("0.25.0", {"target": "fails", "draft": "loads"}),
         ("0.20.0", {"target": "fails", "draft": "fails"}),
         ("0.12.0", {"target": "loads", "draft": "fails"}),
