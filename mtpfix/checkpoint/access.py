@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import time
 from threading import Lock
 
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass, field
 
+ENDPOINT = "https://huggingface.co"
+
 
 class Traffic:
     """Requests and bytes so far, and how far reading has come; safe to look at from another thread.
+
+    A copy in another process, which pickling makes, begins at zero.
 
     requests  sent, redirects and repetitions included
     received  bytes of answers' bodies, as they came over the wire
     files     files that are read, `wanted` of them are known to be needed
     waiting   seconds that the Hub has asked to wait; 0 when it has not
+    scanned   repositories that are done, of `listed` ones, where many are scanned
     """
 
     def __init__(self) -> None:
@@ -23,12 +30,30 @@ class Traffic:
         self.files = 0
         self.wanted = 0
         self.waiting = 0.0
+        self.scanned = 0
+        self.listed = 0
+        self._not_before = 0.0
         self._lock = Lock()
+
+    def __reduce__(self) -> tuple[type[Traffic], tuple[()]]:
+        return Traffic, ()
 
     @property
     def busy(self) -> bool:
         """Whether the Hub is being read."""
+        if self.listed:
+            return self.scanned < self.listed
         return self.requests > 0 and (self.files < self.wanted or not self.wanted or self.waiting > 0)
+
+    @property
+    def pause(self) -> float:
+        """Seconds until the Hub wants the next request, from whatever thread; 0 or less where it may come now."""
+        return self._not_before - time.monotonic()
+
+    def hold(self, seconds: float) -> None:
+        """The Hub wants no request for so long."""
+        with self._lock:
+            self._not_before = max(self._not_before, time.monotonic() + seconds)
 
     def add(self, *, requests: int = 0, received: int = 0, files: int = 0, wanted: int = 0) -> None:
         """Count."""
@@ -46,11 +71,13 @@ class Access:
     revision  branch, tag, commit or refs/pr/N; None: what the source itself says, else main
     token     None: HF_TOKEN or the stored login
     traffic   where requests and bytes are counted
+    endpoint  None: HF_ENDPOINT, else the public Hub
     """
 
     revision: str | None = None
     token: str | None = field(default=None, repr=False)
     traffic: Traffic = field(default_factory=Traffic, compare=False)
+    endpoint: str | None = None
 
     def __post_init__(self) -> None:
         if self.token is not None and not is_token(self.token):
@@ -59,6 +86,11 @@ class Access:
                 subject="--token",
                 hint="give it as https://huggingface.co/settings/tokens shows it, or run `hf auth login`",
             )
+
+    @property
+    def hub(self) -> str:
+        """The Hub's address, without a slash at its end."""
+        return (self.endpoint or os.environ.get("HF_ENDPOINT", "")).rstrip("/") or ENDPOINT
 
 
 def is_token(text: str) -> bool:

@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -28,11 +28,14 @@ BACKOFF = 0.5  # seconds before the first repetition; doubled with each
 MAX_BACKOFF = 8.0
 MAX_LIMITED = 20  # repetitions after a rate limit, which the Hub itself paces
 MAX_WAIT = 330.0  # the Hub's windows are 300 seconds long
+Query = Mapping[str, str] | Sequence[tuple[str, str]]
 _AGAIN_STATUS = frozenset({408, 425, 500, 502, 503, 504})
 _RATE_LIMIT = re.compile(r'"\w+"\s*;\s*r\s*=\s*(\d+)\s*;\s*t\s*=\s*(\d+(?:\.\d+)?)')
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
+_NO_RANGE = re.compile(r"bytes \*/([0-9]{1,18})")
 _SIZE = re.compile(r"[0-9]{1,18}")
 _UNCLEAR = "try again; if it stays, the repository or the Hub is at fault"
+_HOOKS = threading.Lock()
 _LOGIN = "run `hf auth login`, or set HF_TOKEN"
 
 
@@ -43,6 +46,12 @@ class Answer:
     data: bytes
     headers: Mapping[str, str]
     size: int | None = None
+
+
+class RefusedError(UnreadableError):
+    """The Hub answered with an error that no repetition mends; `status` is that of HTTP."""
+
+    status = 0
 
 
 class _Again(Exception):
@@ -56,13 +65,17 @@ class _Again(Exception):
 class Session:
     """Requests about one repository. `close` makes whatever still waits give up."""
 
-    def __init__(self, access: Access, endpoint: str, subject: str) -> None:
+    def __init__(self, access: Access, subject: str) -> None:
         self._access = access
-        self._endpoint = endpoint
+        self._endpoint = access.hub
         self._subject = subject
         self._headers = _headers(access)
         self._closed = threading.Event()
-        self._not_before = 0.0
+
+    @property
+    def hub(self) -> str:
+        """The Hub's address."""
+        return self._endpoint
 
     def close(self) -> None:
         """No request is sent or repeated from now on."""
@@ -73,7 +86,7 @@ class Session:
         path: str,
         *,
         limit: int,
-        query: Mapping[str, str] | None = None,
+        query: Query = (),
         span: tuple[int, int] | None = None,
         attempts: int = ATTEMPTS,
     ) -> Answer:
@@ -83,9 +96,9 @@ class Session:
         """
         tried = limited = 0
         while True:
-            self._pause(self._not_before - time.monotonic())
+            self._pause(self._access.traffic.pause)
             try:
-                return self._once(path, query or {}, span, limit)
+                return self._once(path, query, span, limit)
             except _Again as again:
                 tried, limited = tried + (not again.limited), limited + again.limited
                 if tried >= attempts or limited > MAX_LIMITED or (again.wait or 0) > MAX_WAIT:
@@ -99,7 +112,7 @@ class Session:
         """
         tried = limited = 0
         while start < end:
-            self._pause(self._not_before - time.monotonic())
+            self._pause(self._access.traffic.pause)
             try:
                 for piece in self._range(path, (start, end)):
                     start, tried = start + len(piece), 0
@@ -129,7 +142,7 @@ class Session:
     def _before_next(self, again: _Again, tried: int) -> None:
         wait = again.wait if again.wait is not None else min(BACKOFF * 2 ** max(0, tried - 1), MAX_BACKOFF)
         if again.limited:  # holds for every thread
-            self._not_before = max(self._not_before, time.monotonic() + wait)
+            self._access.traffic.hold(wait)
         else:
             self._pause(wait)
 
@@ -141,12 +154,12 @@ class Session:
         if self._closed.is_set():
             raise UnreadableError(f"{self._subject}: stopped", subject=self._subject)
 
-    def _once(self, path: str, query: Mapping[str, str], span: tuple[int, int] | None, limit: int) -> Answer:
+    def _once(self, path: str, query: Query, span: tuple[int, int] | None, limit: int) -> Answer:
         with self._answered(path, query, span) as response:
             return self._read(response, path, span, limit)
 
     @contextmanager
-    def _answered(self, path: str, query: Mapping[str, str], span: tuple[int, int] | None) -> Iterator[Any]:
+    def _answered(self, path: str, query: Query, span: tuple[int, int] | None) -> Iterator[Any]:
         """An answer as it begins; what fails while it is read is told as what fails before."""
         from huggingface_hub import get_session
         from huggingface_hub.errors import OfflineModeIsEnabled
@@ -159,7 +172,7 @@ class Session:
         self._access.traffic.add(requests=1)
         url = self._endpoint + quote(path, safe="/%")
         try:
-            with session.stream("GET", url, params=query, headers=headers, timeout=TIMEOUT) as response:
+            with session.stream("GET", url, params=dict(query) or None, headers=headers, timeout=TIMEOUT) as response:
                 self._access.traffic.add(requests=len(response.history))
                 try:
                     yield response
@@ -171,9 +184,14 @@ class Session:
             raise self._failed(error, errors) from None
 
     def _read(self, response: Any, path: str, span: tuple[int, int] | None, limit: int) -> Answer:
+        headers = {key.lower(): value for key, value in response.headers.items()}
+        if response.status_code == 416 and span is not None:  # the file ends before the range begins
+            told = _NO_RANGE.fullmatch(headers.get("content-range", ""))
+            return Answer(b"", headers, int(told[1]) if told else None)
         if not 200 <= response.status_code < 300:
             raise self._refused(response, path)
-        headers = {key.lower(): value for key, value in response.headers.items()}
+        if wait := _used_up(headers):
+            self._access.traffic.hold(min(wait, MAX_WAIT))
         if span is None:
             data = b"".join(self._limited(response.iter_bytes(), limit, path))
             return Answer(data, headers, len(data))
@@ -238,15 +256,18 @@ class Session:
         """An answer that is an error: repeated, or told with what to do about it."""
         status, code = response.status_code, response.headers.get("x-error-code", "")
         if status == 429:
-            wait = _wait_of(response.headers)
+            wait = wait_of(response.headers)
             when = "later" if wait is None else f"in {wait:.0f} seconds"
             hint = f"try again {when}" + ("" if self._authorized else f"; with a token the limit is higher: {_LOGIN}")
             return _Again(self._fault("the Hub's rate limit is reached", hint), wait, limited=wait is not None)
         if status in _AGAIN_STATUS:
-            return _Again(self._fault(f"the Hub answers {status}", "try again later"), _wait_of(response.headers))
+            return _Again(self._fault(f"the Hub answers {status}", "try again later"), wait_of(response.headers))
         what, hint = self._told(status, code, path)
         said = self._said(response.headers.get("x-error-message", ""))
-        return self._fault(what + (f" ({said})" if said and status in (400, 403) else ""), hint)
+        what += f" ({said})" if said and status in (400, 403) else ""
+        error = RefusedError(f"{self._subject}: {what}", subject=self._subject, hint=hint)
+        error.status = status
+        return error
 
     def _told(self, status: int, code: str, path: str) -> tuple[str, str]:
         page = f"{self._endpoint}/{self._subject}"
@@ -291,13 +312,50 @@ def _headers(access: Access) -> dict[str, str]:
     return headers
 
 
-def _wait_of(headers: Mapping[str, str]) -> float | None:
-    """The seconds that a 429 asks for."""
+def _used_up(headers: Mapping[str, str]) -> float:
+    """The seconds until the Hub answers again where this answer was the last one of its window, else 0."""
     limits = _RATE_LIMIT.search(headers.get("ratelimit", ""))
-    if limits and int(limits[1]) == 0:
-        return float(limits[2])
+    return float(limits[2]) if limits and int(limits[1]) == 0 else 0.0
+
+
+def wait_of(headers: Mapping[str, str]) -> float | None:
+    """The seconds that a refusal asks to wait; None where it does not say."""
+    if wait := _used_up(headers):
+        return wait
     text = headers.get("retry-after", "").strip()
     try:
         return max(0.0, float(text)) if text[:1].isdigit() else parsedate_to_datetime(text).timestamp() - time.time()
     except (ValueError, TypeError, OverflowError):
         return None
+
+
+@contextmanager
+def metered(access: Access) -> Iterator[None]:
+    """Count what this thread asks through huggingface_hub's own functions, and bound how long an answer may take.
+
+    The client itself waits for ever (its session is made with `timeout=None`).
+    """
+    from huggingface_hub import get_session
+
+    hooks: dict[str, list[Any]] = get_session().event_hooks
+    thread, answers = threading.get_ident(), []
+
+    def asked(request: Any) -> None:
+        if threading.get_ident() == thread:
+            access.traffic.add(requests=1)
+            request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), 2 * TIMEOUT)
+
+    def answered(response: Any) -> None:
+        if threading.get_ident() == thread:
+            answers.append(response)
+
+    # Lists are replaced, not changed: another thread may be going through them.
+    with _HOOKS:
+        hooks |= {"request": [*hooks["request"], asked], "response": [*hooks["response"], answered]}
+    try:
+        yield
+    finally:
+        with _HOOKS:
+            for kind, own in (("request", asked), ("response", answered)):
+                hooks[kind] = [hook for hook in hooks[kind] if hook is not own]
+        access.traffic.add(received=sum(answer.num_bytes_downloaded for answer in answers))

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any
@@ -22,14 +22,13 @@ from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.cache import Cache
 from mtpfix.checkpoint.headers import LENGTH_BYTES, MAX_HEADER_BYTES, broken, header_length
 from mtpfix.checkpoint.http import Session
-from mtpfix.checkpoint.index import INDEX, WEIGHT_MAP, index_name, shard_names
+from mtpfix.checkpoint.index import INDEX, SUFFIX, WEIGHT_MAP, index_name, shard_names
 from mtpfix.checkpoint.jsonfiles import CONFIG, MAX_JSON_BYTES, NAMES
 from mtpfix.checkpoint.reading import HeaderRow, read_checkpoint
 from mtpfix.errors import UnreadableError
-from mtpfix.frozen import dataclass
+from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Checkpoint, Source
 
-ENDPOINT = "https://huggingface.co"
 MAIN = "main"
 WORKERS = 8
 MAX_LIST_BYTES = 64 * 1024 * 1024
@@ -37,12 +36,16 @@ MAX_SHARDS = 10_000
 MAX_HEADERS = 1 << 30  # bytes of all headers together
 MAX_ANSWER = 1 << 28  # of them in one answer, which is parsed as a whole
 _MAX_SIZE = 1 << 60
-GUESS = 1 << 15  # bytes asked of a shard that no index describes
+GUESS = 1 << 17  # bytes asked of a shard that no index describes: a header of 1,000 tensors
+_SHARE = 32  # but no more than this part of a small one, since what comes after the header are weights
+_LEAST = 1 << 10
 _ENTRY = 70  # of a tensor in a header, but for its name and two offsets
 _SPARE = 256
+_RETOLD = "as the endpoint tells it: "  # before the cache's key of a header that is not the file's to the byte
 _ALIGNED = 8
 _SHA256 = 64  # digits; a blob's own hash has 40
 _SHA = re.compile(r"[0-9A-Za-z]{6,64}")
+_DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,19 @@ class Listed:
     name: str
     size: int | None
     key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A commit and its files, each with the hash of its content, or "" where the Hub does not say."""
+
+    commit: str
+    files: Mapping[str, str]
+
+
+def tree(commit: str, files: Iterable[Listed]) -> Tree:
+    """The tree of a commit by its list of files."""
+    return Tree(commit, {file.name: file.key for file in files})
 
 
 def read_hub(source: Source, access: Access) -> Checkpoint:
@@ -65,18 +81,41 @@ def read_hub(source: Source, access: Access) -> Checkpoint:
     return checkpoint
 
 
+def pinned(session: Session, repo: str, revision: str) -> tuple[str, tuple[Listed, ...]]:
+    """The commit that a revision names now, and its files. Raises UnreadableError."""
+    value = _repository_info(session, repo, revision, {"blobs": "true"})
+    listed = value.get("siblings")
+    files = [_listed(item) for item in listed] if isinstance(listed, list) else []
+    return value["sha"], tuple(_told_apart([file for file in files if file is not None]))
+
+
+def _repository_info(session: Session, repo: str, revision: str, query: Mapping[str, str]) -> dict[str, Any]:
+    answer = session.get(f"/api/models/{repo}/revision/{quote(revision, safe='')}", query=query, limit=MAX_LIST_BYTES)
+    try:
+        value = json.loads(answer.data)
+    except (ValueError, RecursionError):
+        value = None
+    sha = value.get("sha") if isinstance(value, dict) else None
+    if not isinstance(sha, str) or not _SHA.fullmatch(sha):
+        raise UnreadableError(f"{repo}: the Hub's answer names no commit", subject=repo, hint="check HF_ENDPOINT")
+    assert isinstance(value, dict)
+    return value
+
+
 class Repository:
     """The files of a repository at one commit."""
 
-    def __init__(self, source: Source, access: Access) -> None:
+    def __init__(self, source: Source, access: Access, *, exact: bool = False) -> None:
+        """`exact`: headers to the byte, which the endpoint for all of them does not give."""
         self._id = source.id
         self._on_main = source.revision in (None, MAIN)
         self._traffic = access.traffic
         self._cache = Cache()
         self._fresh: dict[str, bytes] = {}
-        endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or ENDPOINT
-        self._session = Session(access, endpoint, source.id)
-        self._sha, self._files = self._pin(source.revision or MAIN)
+        self._exact = exact
+        self._session = Session(access, source.id)
+        self._sha, files = pinned(self._session, source.id, source.revision or MAIN)
+        self._files = {file.name: file for file in files}
         self.source = Source("hub", source.id, self._sha)
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="mtpfix-hub")
         self._json: dict[str, Future[bytes]] = {}
@@ -95,6 +134,11 @@ class Repository:
         self._session.close()
         self._pool.shutdown(cancel_futures=True)
 
+    @property
+    def tree(self) -> Tree:
+        """The commit that is read, and its files."""
+        return tree(self._sha, self._files.values())
+
     def names(self) -> list[str]:
         return sorted(name for name in self._files if "/" not in name)
 
@@ -112,11 +156,12 @@ class Repository:
         self._traffic.add(wanted=len(names))
         known = {name: self._cached(name) for name in names}
         missing = [name for name in names if known[name] is None]
-        if self._on_main and len(missing) > 1 and 2 * len(missing) >= len(names) and INDEX in self._files:
+        most = len(missing) > 1 and 2 * len(missing) >= len(names)
+        if most and self._on_main and not self._exact and INDEX in self._files:
             known |= self._all_at_once(missing)
             missing = [name for name in names if known[name] is None]
         lengths = self._predicted(missing) if missing else {}
-        jobs = {name: self._pool.submit(self._header, name, lengths.get(name, GUESS)) for name in missing}
+        jobs = {name: self._pool.submit(self._header, name, lengths.get(name) or self._guess(name)) for name in missing}
         total = 0
         for name in names:
             header, size = known.pop(name) or jobs.pop(name).result()
@@ -146,27 +191,6 @@ class Repository:
         if self._fresh:
             self._cache.prune()
 
-    # The list of files.
-
-    def _pin(self, revision: str) -> tuple[str, dict[str, Listed]]:
-        value = self._repository_info(revision, {"blobs": "true"})
-        listed = value.get("siblings")
-        files = [_listed(item) for item in listed] if isinstance(listed, list) else []
-        return value["sha"], {file.name: file for file in files if file is not None}
-
-    def _repository_info(self, revision: str, query: Mapping[str, str]) -> dict[str, Any]:
-        path = f"/api/models/{self._id}/revision/{quote(revision, safe='')}"
-        answer = self._session.get(path, query=query, limit=MAX_LIST_BYTES)
-        try:
-            value = json.loads(answer.data)
-        except (ValueError, RecursionError):
-            value = None
-        sha = value.get("sha") if isinstance(value, dict) else None
-        if not isinstance(sha, str) or not _SHA.fullmatch(sha):
-            raise self._fault("the Hub's answer names no commit", "check HF_ENDPOINT")
-        assert isinstance(value, dict)
-        return value
-
     def _path(self, name: str) -> str:
         return f"/{self._id}/resolve/{self._sha}/{quote(name)}"
 
@@ -178,30 +202,35 @@ class Repository:
     def _read_json(self, name: str) -> bytes:
         file = self._files[name]
         self._traffic.add(wanted=1)
-        key = self._key(file)
-        data = self._cache.get(key, MAX_JSON_BYTES)
+        data = self._cache.get(self._key(file), MAX_JSON_BYTES) or self._cache.get(self._place(file), MAX_JSON_BYTES)
         if data is None:
             if (file.size or 0) > MAX_JSON_BYTES:
                 raise self._fault(f"{name}: {file.size} bytes are above the limit of {MAX_JSON_BYTES} for JSON")
             data = self._session.get(self._path(name), limit=MAX_JSON_BYTES).data
-            if file.key in ("", _git_oid(data), hashlib.sha256(data).hexdigest()):
-                self._fresh[key] = data
+            true = file.key in (git_oid(data), hashlib.sha256(data).hexdigest())
+            self._fresh[self._key(file) if true else self._place(file)] = data
         self._traffic.add(files=1)
         return data
 
     def _key(self, file: Listed) -> str:
         """Where the cache keeps it: by content, else by commit and name."""
-        return f"{file.key} {file.size}" if file.key else f"{self._id}@{self._sha}/{file.name}"
+        return f"{file.key} {file.size}" if file.key else self._place(file)
+
+    def _place(self, file: Listed) -> str:
+        return f"{self._session.hub}/{self._id}@{self._sha}/{file.name}"
 
     # Headers.
 
     def _cached(self, name: str) -> tuple[bytes, int] | None:
         """A header read before, with the size of its file."""
-        found = self._cache.get(self._key(self._files[name]), LENGTH_BYTES + MAX_HEADER_BYTES)
+        key, limit = self._key(self._files[name]), LENGTH_BYTES + MAX_HEADER_BYTES
+        found = self._cache.get(key, limit)
+        if found is None and not self._exact:
+            found = self._cache.get(_RETOLD + key, limit)
         return None if found is None else (found[LENGTH_BYTES:], int.from_bytes(found[:LENGTH_BYTES], "little"))
 
-    def _keep_header(self, name: str, header: bytes, size: int) -> None:
-        self._fresh[self._key(self._files[name])] = size.to_bytes(LENGTH_BYTES, "little") + header
+    def _keep_header(self, name: str, header: bytes, size: int, prefix: str = "") -> None:
+        self._fresh[prefix + self._key(self._files[name])] = size.to_bytes(LENGTH_BYTES, "little") + header
 
     def _header(self, name: str, length: int) -> tuple[bytes, int]:
         """One shard's header: the front of the file, and what is missing of it where the front was too short."""
@@ -214,13 +243,18 @@ class Repository:
             raise self._fault(f"{name}: the Hub does not say how large it is")
         end = LENGTH_BYTES + header_length(front.data[:LENGTH_BYTES], size, name)
         data = front.data
-        if len(data) < end:
-            data += self._front(file, len(data), end).data
-        if len(data) < end:
-            raise broken(name, f"byte {len(data)}: the file ends inside its header")
+        while len(data) < end:
+            more = self._front(file, len(data), end).data
+            if not more:
+                raise broken(name, f"byte {len(data)}: the file ends inside its header")
+            data += more
         header = data[LENGTH_BYTES:end]
         self._keep_header(name, header, size)
         return header, size
+
+    def _guess(self, name: str) -> int:
+        size = self._files[name].size
+        return GUESS // 4 if size is None else min(GUESS, max(_LEAST, size // _SHARE))
 
     def _front(self, file: Listed, start: int, end: int) -> Any:
         answer = self._session.get(self._path(file.name), span=(start, end), limit=end)
@@ -251,7 +285,7 @@ class Repository:
         try:
             answer = self._session.get(path, limit=MAX_ANSWER, attempts=2)
             commit = answer.headers.get("x-repo-commit")
-            if (commit or self._repository_info(MAIN, {})["sha"]) != self._sha:
+            if (commit or _repository_info(self._session, self._id, MAIN, {})["sha"]) != self._sha:
                 return {}
         except UnreadableError:
             return {}
@@ -259,7 +293,7 @@ class Repository:
         found = {name: self._fitted(self._files[name], headers.get(name)) for name in names}
         for name, pair in found.items():
             if pair:
-                self._keep_header(name, *pair)
+                self._keep_header(name, *pair, _RETOLD)
         return found
 
     def _fitted(self, file: Listed, header: Any) -> tuple[bytes, int] | None:
@@ -296,10 +330,20 @@ def _listed(item: Any) -> Listed | None:
     if any("\ud800" <= letter <= "\udfff" for letter in name):
         return None
     size, blob, lfs = item.get("size"), item.get("blobId"), item.get("lfs")
-    key = lfs.get("sha256") if isinstance(lfs, dict) else blob
+    if isinstance(lfs, dict):
+        blob = lfs.get("sha256") or lfs.get("oid")  # the list of a folder calls it otherwise
+        size = lfs.get("size") if size is None else size
     known = type(size) is int and 0 <= size < _MAX_SIZE
-    return Listed(name, size if known else None, key if isinstance(key, str) and known else "")
+    hashed = known and isinstance(blob, str) and _DIGEST.fullmatch(blob)
+    return Listed(name, size if known else None, blob if hashed else "")
 
 
-def _git_oid(data: bytes) -> str:
+def _told_apart(files: Sequence[Listed]) -> Iterator[Listed]:
+    """The files, without the hash where shards share one: it may be a Hub's that does not hash."""
+    shared = Counter(file.key for file in files if file.name.endswith(SUFFIX))
+    return (replace(file, key="") if shared[file.key] > 1 else file for file in files)
+
+
+def git_oid(data: bytes) -> str:
+    """The hash by which git, and the list of files, know a small file."""
     return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()

@@ -23,12 +23,13 @@ def read(source: Source, access: Access) -> Checkpoint:
 
 @contextmanager
 def opened(source: Source, access: Access) -> Iterator[tuple[Source, Files]]:
-    """The files of a source, and the source with the revision that they belong to."""
+    """The files of a source, headers to the byte, and the source with the revision that they belong to."""
     if source.kind == "hub":
         from mtpfix.checkpoint.hub import Repository
 
-        with Repository(source, access) as repository:
+        with Repository(source, access, exact=True) as repository:
             yield repository.source, repository
+            repository.keep()
     elif source.kind == "bundle":
         from mtpfix.checkpoint.bundle import Bundle
 

@@ -85,6 +85,13 @@ class Job:
 
 def run(job: Job) -> int:
     """Look, show, ask, send, look again; the exit code."""
+    try:
+        return _run(replace(job, remote=replace(job.remote, stats=False)))
+    finally:
+        job.remote.tell()
+
+
+def _run(job: Job) -> int:
     from mtpfix.checkpoint.source import parse
     from mtpfix.hub import pull_request
     from mtpfix.hub.remote import Remote as Repository
@@ -102,7 +109,9 @@ def run(job: Job) -> int:
         echo(human.diff_text(_diff(wanted), page()))
     if job.ask:
         click.confirm(f"Open a pull request in {source.id}?", abort=True, err=True)
-    return _tell(job, pull_request.propose(Repository(source.id, token), wanted))
+    with replace(job.remote, access=replace(job.remote.access, token=token)).watched() as access:
+        outcome = pull_request.propose(Repository(source.id, access), wanted)
+    return _tell(job, outcome)
 
 
 def _require_branch(source: Source) -> None:

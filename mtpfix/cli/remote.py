@@ -49,9 +49,13 @@ class Remote:
         finally:
             done.set()
             teller.join()
-            if self.stats:
-                traffic = self.access.traffic
-                talk(f"{_counted(traffic.requests, 'request')}, {_counted(traffic.received, 'byte')} received")
+            self.tell()
+
+    def tell(self) -> None:
+        """What it has cost so far, if that was asked for."""
+        if self.stats:
+            traffic = self.access.traffic
+            talk(f"{_counted(traffic.requests, 'request')}, {_counted(traffic.received, 'byte')} received")
 
 
 def options(command: F) -> F:
@@ -85,6 +89,8 @@ def _tell(traffic: Traffic, done: threading.Event) -> None:
 def _progress(traffic: Traffic) -> str:
     if traffic.waiting:
         return f"Waiting {traffic.waiting:.0f} s for the Hub ..."
+    if not traffic.wanted:
+        return "Asking the Hub ..."
     return f"Reading from the Hub: {traffic.files} of {_counted(traffic.wanted, 'file')}, {_size(traffic.received)} ..."
 
 

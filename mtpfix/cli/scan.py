@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mtpfix.checkpoint.access import Access
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.terminal import echo, page, talk
 from mtpfix.errors import UnreadableError
@@ -100,7 +101,7 @@ def _rows(chosen: Options, state: State | None) -> Iterator[Row]:
     wanted_releases(chosen.engine, "")  # a wrong engine is the user's fault, not every repository's
     with chosen.remote.watched() as access:
         done = state.done if state else frozenset[str]()
-        names = [name for name in _repositories(chosen) if name not in done]
+        names = [name for name in _repositories(chosen, access) if name not in done]
         for row in scan(names, Look(access, chosen.engine, chosen.scope), jobs=chosen.jobs):
             if state:
                 state.add(row)
@@ -108,16 +109,15 @@ def _rows(chosen: Options, state: State | None) -> Iterator[Row]:
             yield row
 
 
-def _repositories(chosen: Options) -> list[str]:
+def _repositories(chosen: Options, access: Access) -> list[str]:
     """The names to look at, each once."""
     from mtpfix.hub.scan import listed_in, listed_on_the_hub
 
-    token = chosen.remote.access.token
     found: list[str] = []
     for target in chosen.targets:
-        found += [target] if "/" in target else listed_on_the_hub(token, author=target, limit=chosen.limit)
+        found += [target] if "/" in target else listed_on_the_hub(access, author=target, limit=chosen.limit)
     if chosen.search:
-        found += listed_on_the_hub(token, search=chosen.search, limit=chosen.limit)
+        found += listed_on_the_hub(access, search=chosen.search, limit=chosen.limit)
     if chosen.file:
         found += listed_in(_text(chosen.file))
     return list(dict.fromkeys(found))

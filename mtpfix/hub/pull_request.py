@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mtpfix.analysis import Scope, analyse, repaired
+from mtpfix.checkpoint.hub import MAIN, git_oid
 from mtpfix.errors import MtpfixError, WriteError
 from mtpfix.hub.describe import Description, describe
 from mtpfix.hub.remote import OPEN, Listed, LostAnswerError, PullRequest, Remote
@@ -21,7 +22,7 @@ from mtpfix.model import Checkpoint, Report
 from mtpfix.rules import RULES
 
 Kind = Literal["opened", "updated", "already-open", "already-fixed", "refused"]
-_MOST_READ = 40  # open pull requests whose text is read, the newest
+_MOST_READ = 40  # open pull requests whose text is read, the newest; as many of the closed ones
 _WAITS = (0.2, 0.5, 1.0)  # seconds before the list is asked whether a lost commit happened
 
 
@@ -139,21 +140,24 @@ class _Proposal:
             stale += [found] if own else []
         if stale:
             return self._update(stale[0])
-        closed = [found.listed for found in read if not found.open and self.mark in found.fingerprints]
+        closed = [one.listed for one in read if not one.open and self.mark in one.fingerprints and self._concerns(one)]
         if closed and not self.wanted.wish.force:
             reason = f"the same repair was closed: {closed[-1].url}"
             return _outcome(self.wanted, "refused", closed[-1], reason)
         return self._open()
 
     def _worth_reading(self, listed: Iterable[Listed]) -> Iterable[Listed]:
-        """Open ones, and closed ones that look like ours; whether they are, their text says."""
+        """Open ones, and closed ones, those that look like ours first; whether they are, their text says."""
         rows = list(listed)
-        unmerged = [row for row in rows if row.status == "closed"]
-        ours = [row for row in unmerged if row.author == self.me or row.title == self.wanted.title]
-        return [*[row for row in rows if row.status in OPEN][-_MOST_READ:], *ours[-_MOST_READ:]]
+        unmerged = [row for row in reversed(rows) if row.status == "closed"]
+        unmerged.sort(key=lambda row: row.author != self.me and row.title != self.wanted.title)
+        return [*[row for row in rows if row.status in OPEN][-_MOST_READ:], *reversed(unmerged[:_MOST_READ])]
 
     def _concerns(self, found: PullRequest) -> bool:
-        return bool(found.fingerprints) or not self.wanted.files.keys().isdisjoint(found.files)
+        """Whether it goes to the same branch and may hold the repair; where the Hub shows no diff, it may."""
+        if found.base and found.base != (self.wanted.wish.branch or MAIN):
+            return False
+        return bool(found.fingerprints) or not found.files or not self.wanted.files.keys().isdisjoint(found.files)
 
     def _own(self, found: PullRequest) -> bool:
         """Whether a pull request is this program's alone, so that it may be changed."""
@@ -161,7 +165,10 @@ class _Proposal:
 
     def _holds_repair(self, found: PullRequest, *, exactly: bool) -> bool:
         """Whether a pull request says what this one would say, or else leaves nothing of this repair to do."""
-        contents = self.remote.contents(self.remote.tree(found.ref), self.wanted.files)
+        tree = self.remote.tree(found.ref)
+        if all(tree.files.get(name) == git_oid(data) for name, data in self.wanted.files.items()):
+            return True
+        contents = self.remote.contents(tree, self.wanted.files)
         if contents.keys() != self.wanted.files.keys():
             return False
         if _values(contents) == _values(self.wanted.files):

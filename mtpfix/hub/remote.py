@@ -1,21 +1,23 @@
 """A repository on the Hub as far as pull requests go: the only code that writes there.
 
-Everything goes through the official client. What it raises becomes an error of ours, without the token in it.
+What is written goes through the official client, what is read through its session. What they raise becomes an error of
+ours, without the token in it.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import mtpfix
 from mtpfix.checkpoint.access import Access
-from mtpfix.checkpoint.http import Session
+from mtpfix.checkpoint.http import MAX_WAIT, RefusedError, Session, metered, wait_of
+from mtpfix.checkpoint.hub import MAIN, Tree, pinned, tree
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES
 from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
 from mtpfix.frozen import dataclass
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 OPEN = frozenset({"open", "draft"})
 _FILES = re.compile(r"^(?:diff --git a/(?P<old>.+?) b/.+|\+\+\+ b/(?P<new>.+?))\s*$", re.MULTILINE)
+_MOST_PAGES = 200
+_MOST_LIMITED = 20  # times that a write is sent again because the Hub limits the rate
+_LATER = "the Hub limits the rate: wait and run it again"
+_ODD = "check HF_ENDPOINT"
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN, with a token that may write"
 
 
@@ -51,12 +57,14 @@ class PullRequest:
     fingerprints  those that its author put into it
     files         what it changes
     authors       who committed to it
+    base          the branch that it goes to; "" where the Hub does not say
     """
 
     listed: Listed
     fingerprints: tuple[str, ...]
     files: tuple[str, ...]
     authors: tuple[str, ...]
+    base: str = ""
 
     @property
     def num(self) -> int:
@@ -69,14 +77,6 @@ class PullRequest:
     @property
     def ref(self) -> str:
         return f"refs/pr/{self.num}"
-
-
-@dataclass(frozen=True, slots=True)
-class Tree:
-    """A commit and its files, each with the hash of its content."""
-
-    commit: str
-    files: Mapping[str, str]
 
 
 def token_or_refusal(token: str | None) -> str:
@@ -92,71 +92,91 @@ def token_or_refusal(token: str | None) -> str:
 class Remote:
     """A model repository, with a token or without."""
 
-    def __init__(self, repo: str, token: str | None = None) -> None:
-        from huggingface_hub import HfApi
-
+    def __init__(self, repo: str, access: Access | None = None) -> None:
         self.repo = repo
-        self._token = token
-        self._api: HfApi = HfApi(
-            endpoint=os.environ.get("HF_ENDPOINT", "").rstrip("/") or None,
-            token=token or False,
-            library_name="mtpfix",
-            library_version=mtpfix.__version__,
-        )
+        self._access = access or Access()
+        self._session = Session(self._access, repo)
 
     def me(self) -> str:
-        """The name of the token's owner. Raises UsageError for a token that is invalid or may only read."""
-        with self._guard("cannot ask who the token belongs to"):
-            try:
-                found = self._api.whoami()
-            except Exception as error:
-                if _status(error) == 401:
-                    raise UsageError("the Hub does not know the token", subject="token", hint=_LOGIN) from None
-                raise
-        role = ((found.get("auth") or {}).get("accessToken") or {}).get("role")
-        if role == "read":
-            raise UsageError("the token may only read", subject="token", hint=_LOGIN)
-        return str(found.get("name", ""))
+        """The name of the token's owner; "" where the Hub does not tell. WriteError for a token that may only read."""
+        try:
+            found = self._json("/api/whoami-v2")
+        except RefusedError as error:
+            if error.status in (404, 405, 501):
+                return ""
+            raise
+        if _at(found, "auth", "accessToken", "role") == "read":
+            raise WriteError("the token may only read", subject="token", hint=_LOGIN)
+        return _text(found.get("name"))
 
     def pull_requests(self) -> tuple[Listed, ...]:
         """Every pull request, whoever opened it and whatever became of it, oldest first."""
-        with self._guard("cannot list the pull requests"):
-            found = self._api.get_repo_discussions(self.repo, discussion_type="pull_request", repo_type="model")
-            rows = [Listed(one.num, one.title, one.author, one.status, one.url) for one in found]
-        return tuple(sorted(rows, key=lambda row: row.num))
+        rows: dict[object, Listed | None] = {}
+        for page in range(_MOST_PAGES):
+            found = self._json(f"/api/models/{self.repo}/discussions", {"type": "pull_request", "p": str(page)})
+            listed = found.get("discussions")
+            new = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+            known = len(rows)
+            rows |= {item.get("num"): self._listed(item) for item in new}
+            if len(rows) == known or _number(found.get("start")) + len(new) >= _number(found.get("count"), 1 << 60):
+                break
+        return tuple(sorted((row for row in rows.values() if row is not None), key=lambda row: row.num))
+
+    def _listed(self, item: Mapping[str, Any]) -> Listed | None:
+        """A row of the list; None where it is no pull request."""
+        num = item.get("num")
+        if type(num) is not int or num < 1 or item.get("isPullRequest") is False:
+            return None
+        url = f"{self._session.hub}/{self.repo}/discussions/{num}"
+        author = _text(_at(item, "author", "name")) or "deleted"
+        return Listed(num, _text(item.get("title")), author, _text(item.get("status")), url)
 
     def pull_request(self, listed: Listed | int) -> PullRequest:
         """One of them with its text and the files that it changes. UnreadableError where it is none."""
         num = listed if isinstance(listed, int) else listed.num
-        with self._guard(f"cannot read pull request {num}"):
-            found = self._api.get_discussion_details(self.repo, num, repo_type="model")
-        if not found.is_pull_request:
+        found = self._json(f"/api/models/{self.repo}/discussions/{num}", {"diff": "1"}, what=f"pull request {num}")
+        row = self._listed({"num": num, **found})
+        if row is None:
             raise UnreadableError(f"{self.repo}: discussion {num} is no pull request", subject=self.repo)
-        own = [event for event in found.events if event.type == "comment" and event.author == found.author]
-        text = [str(getattr(event, "content", "")) for event in own]
-        files = dict.fromkeys(match["old"] or match["new"] for match in _FILES.finditer(found.diff or ""))
+        events = [event for event in found.get("events") or () if isinstance(event, dict)]
+        own = [event for event in events if event.get("type") == "comment" and _by(event) in (row.author, "")]
+        files = [match["old"] or match["new"] for match in _FILES.finditer(_text(found.get("diff")))]
         return PullRequest(
-            Listed(found.num, found.title, found.author, found.status, found.url),
-            tuple(one for body in text for one in marks(body)),
-            tuple(files),
-            tuple(dict.fromkeys(event.author for event in found.events if event.type == "commit")),
+            row,
+            tuple(mark for event in own for mark in marks(_text(_at(event, "data", "latest", "raw")))),
+            tuple(dict.fromkeys(files)),
+            tuple(dict.fromkeys(_by(event) for event in events if event.get("type") == "commit" and _by(event))),
+            _text(_at(found, "changes", "base")).removeprefix("refs/heads/"),
         )
 
     def contents(self, tree: Tree, names: Iterable[str]) -> dict[str, bytes]:
         """These files at one commit; one that is not there is left out. Raises UnreadableError."""
-        session = Session(Access(token=self._token), self._api.endpoint, self.repo)
         return {
-            name: session.get(f"/{self.repo}/resolve/{tree.commit}/{quote(name)}", limit=MAX_JSON_BYTES).data
+            name: self._session.get(f"/{self.repo}/resolve/{tree.commit}/{quote(name)}", limit=MAX_JSON_BYTES).data
             for name in names
             if name in tree.files
         }
 
     def tree(self, revision: str | None) -> Tree:
         """The commit that a revision names now, and its files. None: the default branch."""
-        with self._guard(f"cannot read {revision or 'the repository'}"):
-            info = self._api.model_info(self.repo, revision=revision, files_metadata=True)
-        files = {one.rfilename: (one.lfs.sha256 if one.lfs else one.blob_id) or "" for one in info.siblings or ()}
-        return Tree(str(info.sha), files)
+        commit, files = pinned(self._session, self.repo, revision or MAIN)
+        return tree(commit, files)
+
+    def _json(self, path: str, query: Mapping[str, str] | None = None, *, what: str = "") -> dict[str, Any]:
+        """The object that the Hub answers with; `what` is what is missing where it says 404."""
+        try:
+            value = json.loads(self._session.get(path, query=query or {}, limit=MAX_JSON_BYTES).data)
+        except RefusedError as error:
+            if what and error.status == 404:
+                raise UnreadableError(
+                    f"{self.repo}: no {what} that can be seen", subject=self.repo, hint="check the name and the number"
+                ) from None
+            raise
+        except (ValueError, RecursionError):
+            value = None
+        if not isinstance(value, dict):
+            raise UnreadableError(f"{self.repo}: the Hub's answer is no JSON object", subject=self.repo, hint=_ODD)
+        return value
 
     def open(self, files: Mapping[str, bytes], title: str, body: str, *, branch: str | None, parent: str) -> int:
         """Open a pull request against a branch, with one commit on `parent`; its number.
@@ -177,37 +197,49 @@ class Remote:
     ) -> Any:
         from huggingface_hub import CommitOperationAdd
 
-        with self._guard("cannot commit"):
-            return self._api.create_commit(
-                self.repo,
-                [CommitOperationAdd(name, data) for name, data in files.items()],
-                commit_message=title,
-                commit_description=body,
-                repo_type="model",
-                revision=revision,
-                create_pr=create_pr,
-                parent_commit=parent,
-            )
+        return self._sent(
+            "cannot commit",
+            "create_commit",
+            operations=[CommitOperationAdd(name, data) for name, data in files.items()],
+            commit_message=title,
+            commit_description=body,
+            revision=revision,
+            create_pr=create_pr,
+            parent_commit=parent,
+        )
 
     def comment(self, num: int, text: str) -> None:
         """Add a comment to a pull request."""
-        with self._guard(f"cannot comment on pull request {num}"):
-            self._api.comment_discussion(self.repo, num, comment=text, repo_type="model")
+        self._sent(f"cannot comment on pull request {num}", "comment_discussion", discussion_num=num, comment=text)
 
     def close(self, num: int, why: str) -> None:
         """Close a pull request."""
-        with self._guard(f"cannot close pull request {num}"):
-            self._api.change_discussion_status(self.repo, num, "closed", comment=why, repo_type="model")
+        what = f"cannot close pull request {num}"
+        self._sent(what, "change_discussion_status", discussion_num=num, new_status="closed", comment=why)
 
-    @contextmanager
-    def _guard(self, what: str) -> Iterator[None]:
-        """Errors of the client and the network as errors of ours."""
-        try:
-            yield
-        except MtpfixError:
-            raise
-        except Exception as error:
-            raise self._told(what, error) from None
+    def _sent(self, what: str, function: str, **values: Any) -> Any:
+        """What a function of the client returns that writes; again where the Hub says when to come again."""
+        for _ in range(_MOST_LIMITED):
+            time.sleep(max(0.0, self._access.traffic.pause))
+            try:
+                with metered(self._access):
+                    return getattr(self._client(), function)(self.repo, repo_type="model", **values)
+            except Exception as error:
+                wait = wait_of(error.response.headers) if _status(error) == 429 else None  # type: ignore[attr-defined]
+                if wait is None or wait > MAX_WAIT:
+                    raise self._told(what, error) from None
+                self._access.traffic.hold(wait)  # a request that is refused so has not acted
+        raise UnreadableError(f"{self.repo}: {what}: the Hub's rate limit", subject=self.repo, hint=_LATER)
+
+    def _client(self) -> HfApi:
+        from huggingface_hub import HfApi
+
+        return HfApi(
+            endpoint=self._session.hub,
+            token=self._access.token or False,
+            library_name="mtpfix",
+            library_version=mtpfix.__version__,
+        )
 
     def _told(self, what: str, error: Exception) -> MtpfixError:
         from huggingface_hub import get_session
@@ -224,7 +256,7 @@ class Remote:
         if status == 403:
             return WriteError(message, subject=self.repo, hint="the token has no right to do this in this repository")
         if status == 429:
-            return UnreadableError(message, subject=self.repo, hint="the Hub limits the rate: wait and run it again")
+            return UnreadableError(message, subject=self.repo, hint=_LATER)
         if status >= 500 or isinstance(error, (http.HTTPError, OSError)):
             return LostAnswerError(message, subject=self.repo, hint="run it again: a repair is never opened twice")
         if status:
@@ -234,7 +266,27 @@ class Remote:
     def _scrubbed(self, error: Exception) -> str:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         text = " ".join(lines[:4]) or type(error).__name__
-        return text.replace(self._token, "***") if self._token else text
+        return text.replace(self._access.token, "***") if self._access.token else text
+
+
+def _at(value: object, *path: str) -> object:
+    """What an answer holds at a place, or None."""
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _by(event: Mapping[str, Any]) -> str:
+    """Who caused an event; "" where the Hub does not say."""
+    return _text(_at(event, "author", "name"))
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object, other: int = 0) -> int:
+    return value if type(value) is int else other
 
 
 def _status(error: Exception) -> int:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from mtpfix.analysis import Scope, repaired
 from mtpfix.checkpoint.access import Access
-from mtpfix.checkpoint.hub import read_hub
+from mtpfix.checkpoint.hub import Repository, Tree, read_hub
 from mtpfix.checkpoint.jsonfiles import NAMES
+from mtpfix.checkpoint.reading import read_checkpoint
 from mtpfix.errors import UnreadableError
 from mtpfix.frozen import dataclass, replace
-from mtpfix.hub.remote import Listed, PullRequest, Remote, Tree
+from mtpfix.hub.remote import Listed, PullRequest, Remote
 from mtpfix.model import Checkpoint, Source
 from mtpfix.review import Review, review
 
@@ -32,16 +33,18 @@ def review_pull_request(
 
     Raises UnreadableError where there is no such pull request, or where what it would make is no checkpoint.
     """
-    from huggingface_hub import get_token
-
     repo = source.id
-    remote = Remote(repo, access.token or get_token())
+    remote = Remote(repo, access)
     found = remote.pull_request(num)
-    base, head = remote.tree(source.revision), remote.tree(found.ref)
-    names = _changed(found, base, head)
-    before = read_hub(Source("hub", repo, base.commit), replace(access, revision=None))
-    known = [name for name in names if name in NAMES]
-    old, new = remote.contents(base, known), remote.contents(head, known)
+    with Repository(source, replace(access, revision=None)) as files:
+        before = read_checkpoint(files.source, files)
+        files.keep()
+        base = files.tree
+    head = remote.tree(found.ref)
+    touched = _touched(found, base, head)
+    new = remote.contents(head, [name for name in touched if name in NAMES])
+    old = {name: before.files[name].raw for name in touched if name in before.files}
+    names = tuple(name for name in touched if name not in NAMES or old.get(name) != new.get(name))
     try:
         after = _merged(before, found, names, new, access)
     except UnreadableError as error:
@@ -54,11 +57,13 @@ def review_pull_request(
     )
 
 
-def _changed(found: PullRequest, base: Tree, head: Tree) -> tuple[str, ...]:
-    """The files that merging changes: what the pull request touches, and what the branch does not hold already."""
-    differ = [name for name in sorted({*base.files, *head.files}) if base.files.get(name) != head.files.get(name)]
-    touched = set(found.files) or set(differ)
-    return tuple(name for name in differ if name in touched)
+def _touched(found: PullRequest, base: Tree, head: Tree) -> tuple[str, ...]:
+    """The files that merging may change: what the pull request touches and the branch does not hold already.
+
+    A Hub that does not hash its files, or hashes them its own way, says nothing of the JSON files: those are compared.
+    """
+    names = sorted(set(found.files) or {*base.files, *head.files})
+    return tuple(name for name in names if name in NAMES or base.files.get(name) != head.files.get(name))
 
 
 def _merged(

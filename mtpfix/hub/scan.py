@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from types import TracebackType
 from typing import IO, Any
+from urllib.parse import parse_qsl, unquote, urljoin, urlsplit
 
-import mtpfix
 from mtpfix import releases
 from mtpfix.analysis import Scope, analyse
 from mtpfix.checkpoint.access import Access
-from mtpfix.checkpoint.hub import read_hub
+from mtpfix.checkpoint.http import Query, Session
+from mtpfix.checkpoint.hub import MAX_LIST_BYTES, read_hub
 from mtpfix.checkpoint.source import parse
 from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
 from mtpfix.frozen import dataclass, replace
@@ -28,6 +30,9 @@ from mtpfix.model import Report
 Row = dict[str, Any]
 UNREADABLE = "unreadable"
 _VERSION = 1
+_MOST_PAGES = 100_000
+_MOST_FOUND = 100_000_000
+_NEXT = re.compile(r'<([^>]+)>\s*;[^,]*\brel="?next"?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +110,46 @@ def scan(repositories: Iterable[str], look: Callable[[str], Row], *, jobs: int) 
 
 
 def listed_on_the_hub(
-    token: str | None, *, author: str | None = None, search: str | None = None, limit: int | None = None
+    access: Access, *, author: str | None = None, search: str | None = None, limit: int | None = None
 ) -> tuple[str, ...]:
-    """The model repositories of an author, or that a search finds. Raises UnreadableError."""
-    from huggingface_hub import HfApi
+    """The model repositories of an author, or that a search finds, as many as there are or `limit`.
 
-    what = author or search or ""
-    endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
-    api = HfApi(endpoint=endpoint, token=token, library_name="mtpfix", library_version=mtpfix.__version__)
+    Raises UnreadableError.
+    """
+    wanted = {"author": author, "search": search, "limit": None if limit is None else str(limit)}
+    session = Session(access, author or search or "")
+    query: Query = {key: value for key, value in wanted.items() if value is not None}
+    found: dict[str, None] = {}
+    path = "/api/models"
+    for _ in range(_MOST_PAGES):
+        answer, known = session.get(path, query=query, limit=MAX_LIST_BYTES), len(found)
+        found |= dict.fromkeys(_ids(answer.data, author or search or ""))
+        following = _following(session.hub, answer.headers.get("link", ""))
+        if following is None or not known < len(found) < (limit or _MOST_FOUND):
+            break
+        path, query = following
+    return tuple(islice(found, limit))
+
+
+def _ids(raw: bytes, what: str) -> list[str]:
     try:
-        return tuple(model.id for model in api.list_models(author=author, search=search, limit=limit))
-    except Exception as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        shown = said.replace(token, "***") if token else said
-        raise UnreadableError(
-            f"{what}: the Hub does not list its repositories: {shown}", subject=what, hint="try again later"
-        ) from None
+        found = json.loads(raw)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, list):
+        raise UnreadableError(f"{what}: the Hub's answer is no list of repositories", subject=what, hint="try again")
+    ids = [item.get("id") or item.get("modelId") for item in found if isinstance(item, dict)]
+    return [name for name in ids if isinstance(name, str)]
+
+
+def _following(hub: str, link: str) -> tuple[str, Query] | None:
+    """Path and query of the next page, which is asked of the same Hub whatever the link says."""
+    found = _NEXT.search(link)
+    if found is None:
+        return None
+    front = urlsplit(hub).path
+    address = urlsplit(urljoin(f"{hub}/api/models", found[1]))
+    return unquote(address.path.removeprefix(front)), parse_qsl(address.query)
 
 
 def listed_in(text: str) -> tuple[str, ...]:

@@ -40,7 +40,8 @@ Faults, for the next `times` requests that `pattern` (a regex, searched in "METH
 
 `hub.limit = Limit(requests=10, seconds=1.0)` limits all requests together. `hub.metadata = False` turns the endpoint
 for all headers off (404), `hub.redirects = False` serves large files without a redirect,
-`hub.sizes = False` lists files by their names only, as a plain mirror does. All can be set at any time.
+`hub.sizes = False` lists files by their names only, as a plain mirror does, `hub.longest = 500` answers ranges with no
+more bytes than that. All can be set at any time.
 """
 
 from .faults import before, body, cut, dropped, lost, rate_limited, slow, status, whole

@@ -77,6 +77,7 @@ class Hub:
         self.metadata = True
         self.redirects = True
         self.sizes = True
+        self.longest: int | None = None
         self.limit: Limit | None = None
         self._recent: deque[float] = deque()
         self._lock = threading.Lock()
@@ -474,6 +475,7 @@ def send_file(self: Handler, file: Content, headers: Mapping[str, str]) -> None:
         start, end = int(span[1]), min(int(span[2] or file.size), file.size - 1) + 1
     else:
         start, end = max(0, file.size - int(span[2])), file.size
+    end = min(end, start + (self.hub.longest or end))
     if start >= file.size or start >= end:
         self.answer(416, b"", {"Content-Range": f"bytes */{file.size}"})
         return

@@ -39,6 +39,13 @@ def test_opened_then_already_open(repo: Repository) -> None:
     assert len(repo.pulls) == 1
 
 
+def test_stats_count_what_is_sent_too(repo: Repository, hub: Hub) -> None:
+    result = run("--stats")
+    assert result.stderr.endswith(f"{hub.count()} requests, {hub.sent} bytes received\n")
+    assert result.stderr.count(" received") == 1
+    assert (hub.count("POST"), len(repo.pulls)) == (2, 1)
+
+
 def test_the_title_can_be_given(repo: Repository) -> None:
     assert run("--commit-message", "Mend the lists").exit_code == 0
     assert repo.pulls[0].title == "Mend the lists"

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import tiny
 
-from hub import OTHER, READER, WRITER, Hub, Repository, before, dropped, lost, status
+from hub import OTHER, READER, WRITER, Hub, Repository, before, body, dropped, lost, rate_limited, slow, status
+from mtpfix.checkpoint import http
+from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.local import read_local
 from mtpfix.errors import MtpfixError, UsageError, WriteError
 from mtpfix.hub import pull_request
@@ -47,12 +49,12 @@ def drafted(repo: Repository, folder: Path, **more: object) -> Draft:
 
 
 def run(repo: Repository, folder: Path, token: str = WRITER, **more: object) -> Outcome:
-    return propose(Remote(repo.id, token), drafted(repo, folder, **more))
+    return propose(Remote(repo.id, Access(token=token)), drafted(repo, folder, **more))
 
 
 def test_one_pull_request_with_both_files_on_the_checked_commit(repo: Repository, folder: Path, hub: Hub) -> None:
     wanted = drafted(repo, folder)
-    outcome = propose(Remote(REPO, WRITER), wanted)
+    outcome = propose(Remote(REPO, Access(token=WRITER)), wanted)
     assert (outcome.kind, outcome.revision, outcome.after.status) == ("opened", repo.head(), "clean")
     (pull,) = repo.pulls
     assert outcome.pull_request is not None
@@ -121,7 +123,7 @@ def test_an_own_stale_one_is_updated(repo: Repository, folder: Path, hub: Hub) -
     value = json.loads(repo.files()["config.json"].read())
     repo.commit({"config.json": json.dumps({**value, "rope_theta": 5}, indent=2).encode()})
     wanted = drafted(repo, folder)
-    outcome = propose(Remote(REPO, WRITER), wanted)
+    outcome = propose(Remote(REPO, Access(token=WRITER)), wanted)
     assert outcome.kind == "updated"
     assert [pull.num for pull in repo.pulls] == [1]
     assert {name: repo.files("refs/pr/1")[name].read() for name in NAMES} == dict(wanted.files)
@@ -134,7 +136,7 @@ def test_a_new_fingerprint_is_told_in_a_comment(repo: Repository, folder: Path) 
     value["quantization_config"]["ignore"].remove("mtp.layers.0*")
     repo.commit({"config.json": json.dumps(value, indent=2).encode()})
     wanted = drafted(repo, folder)
-    assert propose(Remote(REPO, WRITER), wanted).kind == "updated"
+    assert propose(Remote(REPO, Access(token=WRITER)), wanted).kind == "updated"
     told = Remote(REPO).pull_request(1).fingerprints
     assert wanted.text.fingerprint in told
     assert len(told) == 2
@@ -184,6 +186,47 @@ def test_a_commit_that_never_happened_is_an_error(repo: Repository, folder: Path
     assert run(repo, folder).kind == "opened"
 
 
+def test_a_commit_that_is_put_off_is_sent_again(repo: Repository, folder: Path, hub: Hub) -> None:
+    hub.fault("POST .*/(commit|preupload)/", rate_limited(0.1), 2)
+    assert run(repo, folder).kind == "opened"
+    assert len(repo.pulls) == 1
+
+
+def test_a_commit_without_an_answer_is_looked_for(
+    repo: Repository, folder: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub
+) -> None:
+    monkeypatch.setattr(http, "TIMEOUT", 0.2)
+    hub.fault("POST .*/commit/", slow(1.0))
+    monkeypatch.setattr(pull_request, "_WAITS", (0.0, 1.5))
+    assert run(repo, folder).kind == "opened"
+    assert len(repo.pulls) == 1
+
+
+@pytest.mark.parametrize("what", ["whoami", "diff"])
+def test_hubs_that_tell_less(repo: Repository, folder: Path, hub: Hub, what: str) -> None:
+    repo.open_pr("fix", dict(drafted(repo, folder).files), author="human")
+    if what == "whoami":
+        hub.fault("whoami", status(404), float("inf"))
+    else:
+        hub.fault("discussions/1", body(json.dumps({"num": 1, "status": "open", "changes": {}}).encode()))
+    assert run(repo, folder).kind == "already-open"
+
+
+def test_one_for_another_branch_does_not_count(repo: Repository, folder: Path) -> None:
+    repo.commit({}, branch="dev")
+    wanted = drafted(repo, folder)
+    repo.open_pr(wanted.title, dict(wanted.files), description=wanted.text.body, base="dev")
+    assert run(repo, folder).kind == "opened"
+
+
+def test_more_pull_requests_than_a_page_holds(repo: Repository, folder: Path) -> None:
+    run(repo, folder, OTHER)
+    for number in range(60):
+        repo.discuss(f"question {number}", "why?", "somebody")
+        repo.open_pr(f"other {number}", {"README.md": b"%d" % number}).status = "closed"
+    assert run(repo, folder).kind == "already-open"
+
+
 def test_of_two_bots_at_the_same_moment_one_wins(repo: Repository, folder: Path, hub: Hub) -> None:
     wanted = drafted(repo, folder)
 
@@ -191,7 +234,7 @@ def test_of_two_bots_at_the_same_moment_one_wins(repo: Repository, folder: Path,
         repo.open_pr(wanted.title, dict(wanted.files), description=wanted.text.body, author="other")
 
     hub.fault("POST .*/commit/", before(other))
-    outcome = propose(Remote(REPO, WRITER), wanted)
+    outcome = propose(Remote(REPO, Access(token=WRITER)), wanted)
     assert outcome.kind == "already-open"
     assert [pull.num for pull in repo.pulls if pull.status == "open"] == [1]
 
@@ -204,7 +247,7 @@ def test_bots_in_a_race(repo: Repository, folder: Path, second: str) -> None:
 
     def bot(token: str) -> None:
         gate.wait()
-        outcomes.append(propose(Remote(REPO, token), wanted))
+        outcomes.append(propose(Remote(REPO, Access(token=token)), wanted))
 
     threads = [threading.Thread(target=bot, args=(token,)) for token in (WRITER, second) * 2]
     for thread in threads:
@@ -218,7 +261,7 @@ def test_bots_in_a_race(repo: Repository, folder: Path, second: str) -> None:
 def test_a_branch_that_moved_does_not_move_what_was_checked(repo: Repository, folder: Path) -> None:
     wanted = drafted(repo, folder)
     repo.commit({"config.json": b"{}"})
-    assert propose(Remote(REPO, WRITER), wanted).kind == "opened"
+    assert propose(Remote(REPO, Access(token=WRITER)), wanted).kind == "opened"
     assert repo.commits[repo.head("refs/pr/1")].parent == wanted.before.source.revision
 
 
@@ -247,8 +290,9 @@ def test_no_token_is_said_before_any_request(hub: Hub) -> None:
 def test_a_token_that_cannot_write_is_refused_before_anything_is_sent(
     repo: Repository, folder: Path, hub: Hub, token: str
 ) -> None:
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(MtpfixError) as caught:
         run(repo, folder, token)
+    assert caught.value.exit_code == 3
     assert token not in str(caught.value) + caught.value.hint
     assert hub.count("POST") == 0
 

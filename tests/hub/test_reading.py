@@ -11,10 +11,11 @@ from shards import Tensors, blob, header, write_checkpoint, write_index
 
 from hub import OWNER, READER, Hub, Limit, body, cut, dropped, lost, rate_limited, slow, status, whole
 from hub.faults import Fault, before
+from hub.repositories import Content
 from mtpfix import api
 from mtpfix.checkpoint import http
 from mtpfix.checkpoint import hub as reading
-from mtpfix.checkpoint.access import Access
+from mtpfix.checkpoint.access import Access, Traffic
 from mtpfix.errors import MtpfixError, UsageError
 from mtpfix.model import Checkpoint, Source
 
@@ -126,7 +127,7 @@ def test_endpoint_missing_redirects_off_and_shards_beside_the_index(hub: Hub, sh
 def test_headers_that_are_longer_than_thought(
     hub: Hub, single: Path, guess: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "GUESS", guess)
+    monkeypatch.setattr(reading.Repository, "_guess", lambda *_: guess)
     hub.create("org/m", single)
     same(api.read("org/m"), api.read(single))
 
@@ -151,6 +152,48 @@ def test_a_hub_that_lists_names_only(hub: Hub, sharded: Path, revision: str) -> 
     same(first, api.read(sharded))
     hub.forget()
     assert api.read(f"org/m@{revision}") == first
+    assert hub.count() == 1
+
+
+def test_ranges_that_come_in_small_pieces(hub: Hub, sharded: Path) -> None:
+    hub.create("org/m", sharded)
+    hub.longest, hub.metadata = 700, False
+    same(api.read("org/m"), api.read(sharded))
+
+
+@pytest.mark.parametrize("sizes", [True, False])
+def test_of_a_small_file_little_more_than_the_header_is_asked(hub: Hub, single: Path, sizes: bool) -> None:
+    hub.create("org/m", single)
+    hub.sizes = sizes
+    api.read("org/m")
+    whole = (single / "model.safetensors").stat().st_size
+    assert sum(call.sent for call in hub.calls if "/cdn/" in call.path) < whole / 20
+
+
+def test_a_bundle_is_the_same_whatever_way_the_headers_came(hub: Hub, sharded: Path) -> None:
+    """The endpoint may tell a header's tensors in another order than the file."""
+    hub.create("org/m", sharded).tag("v1")
+    turned = {name: dict(reversed(json.loads(header(tensors)[0]).items())) for name, tensors in SHARDS.items()}
+    hub.fault("safetensors-metadata", body(json.dumps({"index": {}, "headers": turned}).encode()), FOREVER)
+    api.read("org/m")
+    assert hub.count("GET", "/cdn/") == 0
+    assert api.snapshot("org/m") == api.snapshot("org/m@v1")
+    hub.forget()
+    api.snapshot("org/m")
+    assert hub.count() == 1
+
+
+def test_hashes_that_are_none_are_not_believed(hub: Hub, single: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Hub that gives every file one hash: the cache goes by commit and name."""
+    monkeypatch.setattr(Content, "oid", "0" * 40)
+    monkeypatch.setattr(Content, "sha256", "0" * 64)
+    folder = write_checkpoint(single.parent / "m", SHARDS)
+    hub.create("org/m", folder)
+    hub.metadata = False
+    first = api.read("org/m")
+    same(first, api.read(folder))
+    hub.forget()
+    assert api.read("org/m") == first
     assert hub.count() == 1
 
 
@@ -288,6 +331,24 @@ def test_a_whole_file_is_cut_off(hub: Hub, tmp_path: Path) -> None:
     same(api.read("org/m", access), api.read(big))
     assert access.traffic.received < 1_000_000
     assert hub.sent < 200_000_000
+
+
+def test_a_window_that_is_used_up_is_waited_for(hub: Hub, single: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Hub says with each answer how many are left, so that nobody has to be refused."""
+    held: list[float] = []
+    monkeypatch.setattr(Traffic, "hold", lambda _self, seconds: held.append(seconds))
+    found = hub.create("org/m", single).files()["config.json"].read()
+    hub.fault("config.json", body(found, {"ratelimit": '"resolvers";r=0;t=7'}))
+    api.read("org/m")
+    assert held == [7.0]
+
+
+def test_a_wait_holds_whatever_is_asked() -> None:
+    traffic = Traffic()
+    assert traffic.pause <= 0
+    traffic.hold(100)
+    traffic.hold(1)
+    assert 90 < traffic.pause <= 100
 
 
 def test_a_limited_hub(hub: Hub, sharded: Path) -> None:

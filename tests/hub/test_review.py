@@ -11,6 +11,7 @@ import tiny
 from click.testing import CliRunner, Result
 
 from hub import WRITER, Hub, Repository
+from hub.repositories import Content
 from mtpfix.cli import main
 
 REPO = "org/name"
@@ -58,6 +59,29 @@ def test_our_own_pull_request_mends_and_changes_only_lists(repo: Repository, hub
     assert found["newly_plain_quantized"] == []
     assert found["status"] == {"before": "fixable", "after": "clean"}
     assert hub.count("POST") == 0
+
+
+@pytest.mark.parametrize("fault", ["no hashes", "one hash", "no diff"])
+def test_hubs_that_tell_less(repo: Repository, hub: Hub, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    hub.sizes = fault != "no hashes"
+    if fault == "one hash":
+        monkeypatch.setattr(Content, "oid", "0" * 40)
+    if fault == "no diff":
+        monkeypatch.setattr(Repository, "diff", lambda *_: "")
+    repo.open_pr("mend", with_entries(repo, "mtp*"))
+    code, found = document(1)
+    assert (code, found["effect"], found["only_lists"]) == (0, "mends", True)
+
+
+def test_few_requests(repo: Repository, hub: Hub) -> None:
+    repo.open_pr("mend", with_entries(repo, "mtp*"))
+    review(1)
+    # the pull request; the branch: commit, two JSON files, the front of the weights over a redirect; the pull request's
+    # commit, its two files
+    assert hub.count() == 1 + (3 + 2) + 3
+    hub.forget()
+    review(1)
+    assert hub.count() == 1 + 1 + 3
 
 
 def test_a_list_that_takes_too_much_does_harm(repo: Repository) -> None:

@@ -16,7 +16,7 @@ import pytest
 import tiny
 from click.testing import CliRunner, Result
 
-from hub import Hub, slow, status
+from hub import Hub, body, rate_limited, slow, status
 from mtpfix.cli import main
 from mtpfix.errors import ConflictError, UsageError
 from mtpfix.hub.scan import State, listed_in, scan
@@ -90,6 +90,30 @@ def test_exit_codes(args: tuple[str, ...], code: int) -> None:
 def test_a_wrong_engine_is_said_once() -> None:
     result = run("org", engine="vlm")
     assert (result.exit_code, result.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("front", ["", "http://127.0.0.1:9"])
+def test_pages_are_asked_of_the_same_hub(org: Hub, front: str) -> None:
+    """A link may be relative, and may lead elsewhere, where the token must not go."""
+    link = {"Link": f'<{front}/api/models?author=org&cursor=0&limit=9>; rel="next"'}
+    org.fault(r"GET /api/models\?", body(b'[{"id": "org/right"}]', link))
+    assert set(rows(run("org"))) == {"org/right", "org/text", "org/wrong"}
+    org.fault(r"GET /api/models\?", body(b'[{"id": "org/right"}]', link), float("inf"))
+    assert set(rows(run("org"))) == {"org/right"}
+
+
+@pytest.mark.parametrize("raw", [b"{}", b"<html>", b"[" * 100_000])
+def test_a_list_that_is_none(org: Hub, raw: bytes) -> None:
+    org.fault(r"GET /api/models\?", body(raw))
+    assert run("org").exit_code == 3
+
+
+def test_a_wait_holds_for_all_repositories(org: Hub) -> None:
+    for number in range(8):
+        org.create(f"many/{number}", {"README.md": b"x"})
+    org.fault("GET /api/models/many/", rate_limited(0.5))
+    assert len(rows(run("many", "-j", "2"))) == 8
+    assert sum(call.status == 429 for call in org.calls) == 1
 
 
 def test_a_hub_that_does_not_list_is_an_error(org: Hub) -> None:
