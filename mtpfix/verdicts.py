@@ -178,6 +178,7 @@ def _applies(fault: Fault, judge: Judge, row: Row, answer: Answer) -> bool:
         and fault.decided in ("", answer.decision)
         and fault.stored in ("", scheme.kind)
         and (not fault.schemes or scheme.name in fault.schemes)
+        and (not fault.suffix or any(cell.suffix == fault.suffix for cell in row.unit.stored.raw.cells))
     )
 
 
@@ -196,9 +197,23 @@ def _general(judge: Judge, row: Row, answer: Answer) -> Mismatch | None:
         found = outcome(engine, "plain", stored.scheme.name)
         return Mismatch(judge, row, answer, "unexpected", found.verdict, found.why)
     if stored.plain:
-        found = outcome(engine, answer.scheme, "plain")
+        found = _CUT if _is_cut(row, answer.scheme) else outcome(engine, answer.scheme, "plain")
         return Mismatch(judge, row, answer, "unlisted", found.verdict, found.why)
     return _between_schemes(judge, row, answer)
+
+
+# Linears that a tensor-parallel engine cuts along the inputs: the loader takes as many columns as the parameter has
+# (vllm-0.33.0 model_executor/parameter.py:216-226; sglang-0.5.23 srt/layers/parameter.py:293-330).
+_ROW_PARALLEL = frozenset({"o_proj", "down_proj", "out_proj"})
+_CUT = Outcome("degrades", "the first columns of the full-width weight are cast into the packed one, scales unwritten")
+
+
+def _is_cut(row: Row, allocated: str) -> bool:
+    """Whether a plain weight is cut to a packed parameter's width instead of refused."""
+    built, asked = LAYOUTS.get(allocated), row.ask
+    if built is None or built.full or built.weight != PLAIN.weight or asked is None or asked.layer != "linear":
+        return False
+    return asked.runtime.rpartition(".")[2] in _ROW_PARALLEL
 
 
 def _between_schemes(judge: Judge, row: Row, answer: Answer) -> Mismatch | None:

@@ -56,6 +56,7 @@ class Fault:
 
     decided / stored  "plain", "quantized", or "" for either
     schemes           stored schemes it is for; empty: all
+    suffix            a tensor that the module must own for it (`g_idx`), beside what its scheme needs; "": none
     error             the engine's own words, as far as they are known
     """
 
@@ -64,6 +65,7 @@ class Fault:
     decided: str
     stored: str
     schemes: tuple[str, ...]
+    suffix: str
     when: Mapping[str, str]
     verdict: VerdictKind
     error: str

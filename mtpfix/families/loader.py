@@ -184,6 +184,7 @@ def _fault(row: Row) -> Fault:
         decided=row.get("decided", ""),
         stored=row.get("stored", ""),
         schemes=tuple(row.get("schemes", ())),
+        suffix=row.get("suffix", ""),
         when=dict(row.get("when", {})),
         verdict=row["verdict"],
         error=row.get("error", ""),
