@@ -102,8 +102,9 @@ class RawModule(NamedTuple):
 
     A tensor whose last component is a parameter of its own (`...experts.gate_up_proj`) belongs to the
     path before it, with the component as suffix. `listed` is False where an index exists and
-    names none of the module's tensors: no engine opens them. `shard` holds the first tensor; `shards`
-    says where each of them is, in the order of `cells`, or is empty where one shard holds them all.
+    names none of the files that hold the module's tensors: engines read a file that it names whole, and no other.
+    `shard` holds the first tensor; `shards` says where each of them is, in the order of `cells`, or is empty where
+    one shard holds them all.
     """
 
     name: str

@@ -172,20 +172,20 @@ def _placed(module: RawModule) -> Iterator[tuple[str, str]]:
 
 
 def compare(name: str, weight_map: WeightMap, modules: dict[str, RawModule], shards: Collection[str]) -> Index:
-    """What the index says, set against the headers. Modules that it leaves out are marked as not listed."""
+    """What the index says, set against the headers. Modules in files that it does not name are marked as not listed."""
     unlisted: list[str] = []
     misplaced: list[str] = []
+    named = set(weight_map.values())
     for module in tuple(modules.values()):
-        listed = False
+        opened = False
         for tensor, shard in _placed(module):
+            opened = opened or shard in named
             wanted = weight_map.get(tensor)
             if wanted is None:
                 unlisted.append(tensor)
-                continue
-            listed = True
-            if wanted != shard:
+            elif wanted != shard:
                 misplaced.append(tensor)
-        if not listed:
+        if not opened:
             modules[module.name] = module._replace(listed=False)
     missing = sorted(set(weight_map.values()).difference(shards), key=natural_key)
     ghosts = tuple(tensor for tensor in weight_map if not _stored(modules, tensor))
