@@ -44,6 +44,9 @@ from mtpfix.storage.layer_types import LayerTypes, contradiction
 from mtpfix.storage.modules import stored_modules
 
 Known = Literal["known", "unsupported", "unknown"]
+# Engines that look for weights in the top folder only, whatever the index says: vllm-0.33.0
+# model_executor/model_loader/weight_utils.py:590-616, sglang-0.5.23 srt/model_loader/weight_utils.py:757-808.
+TOP_ONLY = ("vllm", "sglang")
 UNQUANTIZED = Method("unquantized")
 _NO_CONFIG = Answer("plain", Cause(rule="the checkpoint has no quantization config"))
 _PROJECTIONS = ("mtp.fc", "pre_projection", "post_projection")
@@ -173,6 +176,18 @@ def _listed(matcher: Matcher, row: Row) -> Answer:
     if asked.layer == "absent":
         return Answer("absent", Cause(rule=asked.why or "the engine builds no such module"))
     return Answer("plain", Cause(rule=asked.why or "the model class builds it without asking the quantization config"))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an engine comes to read of the draft.
+
+    loadable  whether as many layers are in the files that it opens as the config declares
+    missing   modules of those layers that it does not come to read
+    """
+
+    loadable: bool
+    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -312,26 +327,37 @@ class World:
         return any(is_draft(self.family, key_of(name), self.layers) for name in index.ghosts)
 
     @cached_property
-    def draft_is_loadable(self) -> bool:
-        """Whether draft tensors are stored in files that engines open, as many layers as are declared."""
-        if self.family is not None and self.family.separate:
-            return True
-        listed = [unit for unit in self.by_part["draft"] if unit.stored.raw.listed]
-        layers = {layer_of(unit.name) for unit in listed} - {None}
-        return bool(listed) and len(layers) >= (self.declared or 0) * self.steps
-
-    @cached_property
     def lacking(self) -> tuple[str, ...]:
         """Modules that the stored draft layers lack though every such layer has them; () where no draft is stored."""
+        if not self.reading("", "").loadable:
+            return ()
         return self._lacking(self.by_part["draft"])
 
+    def reading(self, engine: str, release: str) -> Reading:
+        """What an engine comes to read of the draft; "" stands for one that opens the files of the index, no other."""
+        rows = self.family.beside if self.family else ()
+        also = tuple(row.file for row in rows if row.engine == engine and releases.holds(release, row.span))
+        top_only = engine in TOP_ONLY
+        if (also, top_only) not in self._readings:
+            self._readings[also, top_only] = self._reading(also, top_only)
+        return self._readings[also, top_only]
+
     @cached_property
-    def unread(self) -> tuple[str, ...]:
-        """What of the draft no engine comes to read: what is lacking, and what the index does not list."""
-        return self._lacking(tuple(unit for unit in self.by_part["draft"] if unit.stored.raw.listed))
+    def _readings(self) -> dict[tuple[tuple[str, ...], bool], Reading]:
+        return {}
+
+    def _reading(self, also: tuple[str, ...], top_only: bool) -> Reading:
+        def opened(raw: RawModule) -> bool:
+            return (raw.listed or raw.shard in also) and not (top_only and "/" in raw.shard)
+
+        units = tuple(unit for unit in self.by_part["draft"] if opened(unit.stored.raw))
+        layers = {layer_of(unit.name) for unit in units} - {None}
+        enough = bool(units) and len(layers) >= (self.declared or 0) * self.steps
+        loadable = enough or (self.family is not None and self.family.separate)
+        return Reading(loadable, self._lacking(units) if loadable else ())
 
     def _lacking(self, units: Sequence[Unit]) -> tuple[str, ...]:
-        if self.family is None or not self.draft_is_loadable:
+        if self.family is None:
             return ()
         layers, targets = _members_of(units), _members_of(self.by_part["target"]).values()
         found = [f"{layer}.{name}" for layer, held in layers.items() for name in lacking(held, targets)]
@@ -340,6 +366,11 @@ class World:
         plain = self.family.full_precision
         missing = [name for name in wanted if name not in names and plain.find(key_of(name), self.layers) is not None]
         return (*missing, *found)
+
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """Files of weights in folders below the checkpoint's own."""
+        return tuple(shard.name for shard in self.checkpoint.shards if "/" in shard.name)
 
     def misexported(self, unit: Unit) -> bool:
         """Whether a module is stored in a form that no list can describe."""

@@ -263,24 +263,36 @@ _NONE_DECLARED: Forced = (
 )  # fmt: skip
 
 
+# What becomes of files in folders below (decisions.TOP_ONLY): both parts are read from the same files.
+_BELOW: Mapping[str, Forced] = {
+    "vllm": ("fails", "files in folders below are taken for missing",
+             "FileNotFoundError: Weight files referenced in index but missing"),
+    "sglang": ("degrades", "files in folders below are not opened, and their parameters stay unwritten", ""),
+}  # fmt: skip
+
+
 def forced(world: World, table: Table) -> Forced | None:
     """A verdict that the files alone settle: shards missing, or the draft absent though it is asked for."""
     index = world.checkpoint.index
     if index is not None and index.missing_shards:
         return "fails", f"the index names files that are missing: {', '.join(index.missing_shards[:3])}", ""
+    if world.nested and table.judge.engine.name in _BELOW:
+        verdict, why, error = _BELOW[table.judge.engine.name]
+        return verdict, f"{world.nested[0]}: {why}", error
     if world.layer_types is not None and table.judge.engine.name in _READ_LAYER_TYPES[world.layer_types.same_length]:
         return "fails", world.layer_types.words, ""
     if table.judge.part != "draft" or table.judge.view is None:
         return None
     if world.declared == 0 and table.judge.engine.name == "vllm":
         return _NONE_DECLARED
-    return _incomplete_draft(world, table) if world.draft_is_loadable else _missing_draft(world, table)
+    reading = world.reading(table.judge.engine.name, table.judge.profile.first)
+    return _incomplete_draft(world, table, reading.missing) if reading.loadable else _missing_draft(world, table)
 
 
-def _incomplete_draft(world: World, table: Table) -> Forced | None:
+def _incomplete_draft(world: World, table: Table, missing: tuple[str, ...]) -> Forced | None:
     """A draft that lacks single modules: their parameters stay as they were allocated."""
     judge, view = table.judge, table.judge.view
-    for name in world.unread:
+    for name in missing:
         found = ask(view, key_of(name), world.layers, judge.profile.first, judge.method.name) if view else None
         if found is not None and found.layer != "absent":
             return "degrades", f"tensors of the draft are missing and parameters stay unwritten, e.g. {brief(name)}", ""

@@ -74,6 +74,15 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """A file of draft weights that an engine opens for this family though the index does not name it."""
+
+    engine: str
+    file: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Option:
     """A switch for the matcher (base.MatchQuery.options) that a model class sets in some releases."""
 
@@ -123,6 +132,7 @@ class Family:
     full_precision  modules that every right exporter keeps in full precision
     wrapper         (wrapped, stripped) prefixes of the draft's names, where it sits under a wrapper
     draftless       engines that have no class for the draft
+    beside          files that an engine opens though the index does not name them
     """
 
     name: str
@@ -140,6 +150,7 @@ class Family:
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     steps_key: str = ""
+    beside: tuple[Beside, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +218,9 @@ def class_mapper(view: View, layers: int, method: str) -> Mapper | None:
 
 def change_points(family: Family, engine: str) -> tuple[str, ...]:
     """Releases at which some view of an engine changes, unordered."""
-    return tuple({point for view in family.views if view.engine == engine for point in view.points})
+    points = {point for view in family.views if view.engine == engine for point in view.points}
+    points |= {row.span.since for row in family.beside if row.engine == engine and row.span.since}
+    return tuple(points)
 
 
 def text_configs(config: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from mtpfix import packaged
-from mtpfix.families.base import AskRow, Family, Fault, Option, Special, View
+from mtpfix.families.base import AskRow, Beside, Family, Fault, Option, Special, View
 from mtpfix.families.patterns import PatternMap
 from mtpfix.model import Mapper
 from mtpfix.releases import Span, after, modelled
@@ -70,6 +70,7 @@ def _family(raw: Row) -> Family:
         notes=tuple(raw.get("notes", ())),
         sources=tuple(raw.get("sources", ())),
         steps_key=draft.get("steps", ""),
+        beside=tuple(Beside(row["engine"], row["file"], _span(row)) for row in draft.get("beside", ())),
     )
 
 

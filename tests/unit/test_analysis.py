@@ -300,3 +300,34 @@ def test_twenty_thousand_entries_are_read_in_seconds(fmt: str) -> None:
     report = analyse(build(GLM, fmt, [*right_list(GLM, fmt), *idle]), engines=["vllm==0.33.0", "sglang==0.5.23"])
     assert time.process_time() - started < 20
     assert report.status in ("clean", "fixable")
+
+
+# --- which files engines open -----------------------------------------------------------------------------------------
+
+
+def _spread(part: str) -> Checkpoint:
+    """GLM-4 MoE with its draft in a file of its own that the index does not name, or names in a folder below."""
+    weights = {f"{name}.weight": part if "layers.2." in name else "model.safetensors" for name in GLM.shapes}
+    listed = {name: shard for name, shard in weights.items() if shard != "mtp.safetensors"}
+    return build(GLM, shard_of=lambda name: part if "layers.2." in name else "model.safetensors", index=listed)
+
+
+def _draft(checkpoint: Checkpoint) -> dict[tuple[str, str], str]:
+    return {(row.engine, row.version): row.verdict for row in analyse(checkpoint).engines if row.part == "draft"}
+
+
+def test_sglang_opens_mtp_safetensors_of_glm4_though_the_index_does_not_name_it() -> None:
+    """sglang-0.5.9 to sglang-0.5.23 srt/model_loader/weight_utils.py maybe_add_mtp_safetensors."""
+    found = _draft(_spread("mtp.safetensors"))
+    assert {verdict for (engine, _), verdict in found.items() if engine == "sglang"} == {"loads"}
+    assert "loads" not in {verdict for (engine, _), verdict in found.items() if engine == "vllm"}
+    assert "MTP011" in rules(_spread("mtp.safetensors"))
+
+
+def test_files_in_folders_below_are_missing_for_vllm_and_unread_in_sglang() -> None:
+    """vllm-0.33.0 model_executor/model_loader/weight_utils.py:604-613; sglang-0.5.23 the same file:799."""
+    checkpoint = _spread("draft/mtp.safetensors")
+    verdicts = {(row.engine, row.verdict) for row in analyse(checkpoint).engines if row.latest}
+    assert {("vllm", "fails"), ("sglang", "degrades")} <= verdicts
+    assert ("vllm", "loads") not in verdicts
+    assert "MTP011" in rules(checkpoint)
