@@ -113,13 +113,14 @@ def _collapsed(modules: Iterable[RawModule], kinds: _Kinds) -> list[StoredModule
     rows: dict[tuple[str, str, int, bool], dict[str, RawModule]] = {}
     known, judge = kinds.by_id.get, kinds.judge
     for module in modules:
-        kind = known(id(module.cells)) or judge(module.cells)
-        head, marker, rest = module.name.partition(_EXPERTS)
+        name, cells, _, listed, _ = module
+        kind = known(id(cells)) or judge(cells)
+        head, marker, rest = name.partition(_EXPERTS)
         if not marker:
-            found.append(StoredModule(module.name, kind.scheme, kind.shape, module))
+            found.append(StoredModule(name, kind.scheme, kind.shape, module))
             continue
         number, _, projection = rest.partition(".")
-        key = head, projection, kind.number, module.listed
+        key = head, projection, kind.number, listed
         try:
             rows[key][number] = module
         except KeyError:
