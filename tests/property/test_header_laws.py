@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from differential import compare
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError, deserialize
@@ -138,3 +139,9 @@ def test_a_collector_keeps_every_tensor(tensors: Tensors) -> None:
 @given(NAMES)
 def test_names_split_and_join(name: str) -> None:
     assert tensor_name(*split_name(name)) == name
+
+
+def test_mutated_files() -> None:
+    """A run of the differential script, which can be run for longer by itself."""
+    found = compare(1500, seed=1)
+    assert min(found["taken"], found["refused"], found["fast"]) > 200
