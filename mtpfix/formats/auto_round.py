@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Reach, at, regex_matches, without_wrapper
+from mtpfix.formats.base import ExclusionList, Format, Reach, at, regex_matches, without_wrapper
 from mtpfix.frozen import replace
 
 _FULL_PRECISION = 16
@@ -76,3 +76,6 @@ def _is_plain(recipe: Any) -> bool:
 def _style(recipes: Any) -> Mapping[str, Any]:
     """The recipe that the exporter itself wrote for full precision, else AutoRound's own."""
     return next((recipe for recipe in recipes), _PLAIN)
+
+
+FORMATS: tuple[Format, ...] = (AutoRound(),)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Reach, at, without_wrapper
+from mtpfix.formats.base import ExclusionList, Format, Reach, at, without_wrapper
 
 
 class Awq:
@@ -39,3 +39,6 @@ class Awq:
 
     def container(self) -> bool:
         return True
+
+
+FORMATS: tuple[Format, ...] = (Awq(),)

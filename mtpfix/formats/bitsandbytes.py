@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Reach, at
+from mtpfix.formats.base import ExclusionList, Format, Reach, at
 
 
 class BitsAndBytes:
@@ -38,3 +38,6 @@ class BitsAndBytes:
 
     def container(self) -> bool:
         return True
+
+
+FORMATS: tuple[Format, ...] = (BitsAndBytes(),)

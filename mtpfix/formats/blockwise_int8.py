@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, at
+from mtpfix.formats.base import ExclusionList, Format, at
 from mtpfix.formats.fp8 import Fp8
 
 
@@ -23,3 +23,6 @@ class BlockwiseInt8(Fp8):
 
     def exclusions(self, value: Mapping[str, Any]) -> ExclusionList | None:
         return at(value, "ignored_layers")
+
+
+FORMATS: tuple[Format, ...] = (BlockwiseInt8(),)

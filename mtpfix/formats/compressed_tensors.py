@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Reach, at, regex_matches
+from mtpfix.formats.base import ExclusionList, Format, Reach, at, regex_matches
 
 
 class CompressedTensors:
@@ -38,3 +38,6 @@ class CompressedTensors:
 
     def container(self) -> bool:
         return True
+
+
+FORMATS: tuple[Format, ...] = (CompressedTensors(),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Reach, at
+from mtpfix.formats.base import ExclusionList, Format, Reach, at
 
 
 class FbgemmFp8:
@@ -35,3 +35,6 @@ class FbgemmFp8:
 
     def container(self) -> bool:
         return False
+
+
+FORMATS: tuple[Format, ...] = (FbgemmFp8(),)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Reach, at, text_entries
+from mtpfix.formats.base import ExclusionList, Format, Reach, at, text_entries
 
 
 class Fp8:
@@ -37,3 +37,6 @@ class Fp8:
 
     def container(self) -> bool:
         return False
+
+
+FORMATS: tuple[Format, ...] = (Fp8(),)

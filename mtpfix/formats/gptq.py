@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Reach, at, regex_matches
+from mtpfix.formats.base import ExclusionList, Format, Reach, at, regex_matches
 
 
 class Gptq:
@@ -37,3 +37,6 @@ class Gptq:
 
     def container(self) -> bool:
         return True
+
+
+FORMATS: tuple[Format, ...] = (Gptq(),)

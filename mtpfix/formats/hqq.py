@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Reach, at
+from mtpfix.formats.base import ExclusionList, Format, Reach, at
 
 
 class Hqq:
@@ -36,3 +36,6 @@ class Hqq:
 
     def container(self) -> bool:
         return True
+
+
+FORMATS: tuple[Format, ...] = (Hqq(),)

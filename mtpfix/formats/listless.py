@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Reach
+from mtpfix.formats.base import ExclusionList, Format, Reach
 
 
 class Listless:
@@ -53,7 +53,7 @@ class Mlx(Listless):
         return "bits" in value and "group_size" in value and "quant_method" not in value
 
 
-LISTLESS = (
+FORMATS: tuple[Format, ...] = (
     Listless("mxfp4", "MXFP4", ("mxfp4", "gpt_oss_mxfp4", "mxfp_w4a8")),
     Listless("w4afp8", "W4AFP8", ("w4afp8",)),
     Listless("w8a8_fp8", "W8A8 FP8", ("w8a8_fp8",)),

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Reach, at
+from mtpfix.formats.base import ExclusionList, Format, Reach, at
 
 
 class ModelOpt:
@@ -52,3 +52,6 @@ def _writes_loose(entries: tuple[str, ...]) -> bool:
     """Whether the exporter wrote `layer*` rather than `layer.*`."""
     stars = [entry for entry in entries if entry.endswith("*")]
     return 2 * sum(not entry.endswith(".*") for entry in stars) > len(stars)
+
+
+FORMATS: tuple[Format, ...] = (ModelOpt(),)

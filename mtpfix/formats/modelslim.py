@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Reach
+from mtpfix.formats.base import ExclusionList, Format, Reach
 
 _FLOAT = "FLOAT"
 _WEIGHT = ".weight"
@@ -40,3 +40,6 @@ class ModelSlim:
 
     def container(self) -> bool:
         return False
+
+
+FORMATS: tuple[Format, ...] = (ModelSlim(),)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Reach, at, regex_matches
+from mtpfix.formats.base import ExclusionList, Format, Reach, at, regex_matches
 
 
 class Quark:
@@ -41,3 +41,6 @@ class Quark:
 
     def container(self) -> bool:
         return True
+
+
+FORMATS: tuple[Format, ...] = (Quark(),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Reach, at
+from mtpfix.formats.base import ExclusionList, Format, Reach, at
 
 
 class TorchAo:
@@ -35,3 +35,6 @@ class TorchAo:
 
     def container(self) -> bool:
         return True
+
+
+FORMATS: tuple[Format, ...] = (TorchAo(),)

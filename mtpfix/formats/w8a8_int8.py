@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mtpfix.formats.base import Format
 from mtpfix.formats.compressed_tensors import CompressedTensors
 
 
@@ -19,3 +20,6 @@ class W8A8Int8(CompressedTensors):
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
         return value.get("quant_method") == "w8a8_int8"
+
+
+FORMATS: tuple[Format, ...] = (W8A8Int8(),)

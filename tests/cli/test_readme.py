@@ -20,7 +20,7 @@ import pytest
 
 from mtpfix.families import REGISTRY
 from mtpfix.families.loader import load
-from mtpfix.formats import FORMATS
+from mtpfix.formats import formats
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -30,10 +30,10 @@ PYTHON = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", TEXT, re.D
 NAMED = {
     "Families, one file each in `mtpfix/families/`:": [load(entry.name).title for entry in REGISTRY],
     "Formats with a list that can be edited, one file each in `mtpfix/formats/`:": [
-        form.title for form in FORMATS if form.exclusions({})
+        form.title for form in formats() if form.exclusions({})
     ],
     "Formats that are known, without a list that an engine reads:": [
-        form.title for form in FORMATS if not form.exclusions({})
+        form.title for form in formats() if not form.exclusions({})
     ],
 }
 
