@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -27,6 +28,7 @@ Stretch = tuple[str, int, int]  # shard, start, end
 _WORKERS = 8
 _LONGEST = 64 << 20  # of a stretch of the Hub's: what is asked for at once
 _NOTED = 32 << 20  # bytes between two notes of how far a copy has come
+_KEPT_FOR = 30 * 24 * 3600.0  # seconds
 _CHANGED = "The base was changed while it was read: run it again."
 _STATE_HINT = "What comes from the Hub is kept there first. Set XDG_STATE_HOME to a folder with more space."
 
@@ -127,8 +129,16 @@ def kept_file(place: Path, source: str, stretches: Sequence[Stretch]) -> Kept:
     folder = state_folder(place) / "graft"
     with writing(folder, _STATE_HINT):
         os.makedirs(folder, mode=0o700, exist_ok=True)
+        _prune(folder)
     name = hashlib.sha256(json.dumps([source, stretches]).encode()).hexdigest()[:32]
     return Kept(folder / f"{name}.part", folder / f"{name}.json")
+
+
+def _prune(folder: Path) -> None:
+    """Removes what came for a graft that nobody has ended for long."""
+    for path in folder.iterdir():
+        if path.stat().st_mtime < time.time() - _KEPT_FOR:
+            path.unlink(missing_ok=True)
 
 
 def fetched(
