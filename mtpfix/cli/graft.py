@@ -45,18 +45,20 @@ class Options:
 
 
 @click.command("graft", short_help=summary("graft"))
-@click.argument("source", metavar="DIR", type=click.Path())
+@options.directory
 @click.option(
     "--from",
     "from",
     metavar="BASE",
     required=True,
+    callback=options.not_empty,
     help="The base checkpoint: a directory, or a repository on the Hub.",
 )
 @click.option(
     "--modules",
     metavar="PATTERN",
     multiple=True,
+    callback=options.not_empty,
     help="Only these modules of the draft: 'mtp.fc', 'mtp.**'. Repeatable.",
 )
 @options.engine
@@ -109,12 +111,13 @@ def run(chosen: Options) -> int:
             return _nothing(plan, chosen)
         if chosen.dry_run:
             return _planned(plan, chosen)
-        if not chosen.yes and interactive():
+        asked = not chosen.yes and interactive()
+        if asked:
             echo(_text(plan, chosen, "planned"))
             click.confirm("Write this?", abort=True, err=True)
         with _progress(plan.size) as tell:
             ready.write(tell)
-    return _done(plan, chosen)
+    return _done(plan, chosen, shown=asked and chosen.output is None)
 
 
 @contextmanager
@@ -139,8 +142,9 @@ def _planned(plan: GraftPlan, chosen: Options) -> int:
     return LEFT
 
 
-def _done(plan: GraftPlan, chosen: Options) -> int:
-    write(_text(plan, chosen, "done"), chosen.output)
+def _done(plan: GraftPlan, chosen: Options, *, shown: bool) -> int:
+    if not shown:
+        write(_text(plan, chosen, "done"), chosen.output)
     _about(plan)
     _say(f"Changed {listed(_files(plan))}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
     return _after(plan)

@@ -12,23 +12,23 @@ from mtpfix.output import FORMATS
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _not_empty(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+def not_empty(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+    """A callback that refuses empty names."""
     if any(not text for text in (value if isinstance(value, tuple) else (value,))):
         raise click.BadParameter("an empty name; is a variable unset?")
     return value
 
 
-source = click.argument("source", metavar="SOURCE", type=click.Path(), callback=_not_empty)
-sources = click.argument(
-    "sources", metavar="SOURCE...", type=click.Path(), nargs=-1, required=True, callback=_not_empty
-)
+directory = click.argument("source", metavar="DIR", type=click.Path(), callback=not_empty)
+source = click.argument("source", metavar="SOURCE", type=click.Path(), callback=not_empty)
+sources = click.argument("sources", metavar="SOURCE...", type=click.Path(), nargs=-1, required=True, callback=not_empty)
 
 engine = click.option(
     "--engine",
     "engine",
     metavar="SPEC",
     multiple=True,
-    callback=_not_empty,
+    callback=not_empty,
     help="Only this engine: vllm, 'vllm>=0.24', 'sglang==0.5.23', 'vllm>=0.20,<0.26'. Repeatable. "
     "Default: every modelled release of vLLM and SGLang, and TensorRT-LLM where it applies.",
 )

@@ -159,8 +159,7 @@ def _nothing(own: World, theirs: World, lacking: Sequence[str]) -> str:
         return f"{theirs.checkpoint.source.id} holds no draft either"
     if lacking:
         return f"{theirs.checkpoint.source.id} does not hold what is lacking, e.g. {lacking[0]}"
-    read = own.reading("", "")
-    if own.draft_modules and (read.missing or not read.loadable):
+    if not all(raw.listed for raw in own.draft_modules):
         return "all tensors of the draft are stored, but the index does not list them"
     return "the checkpoint lacks no tensor of the draft and stores none wrongly"
 

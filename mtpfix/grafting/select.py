@@ -46,7 +46,7 @@ def choices(
     wrong = _wrong(here, findings)
     own = {raw.name: raw for raw in here.draft_modules}
     theirs = _within(here, {raw.name: raw for raw in base.draft_modules})
-    allowed = _allowed([*own, *theirs, *wrong], wanted)
+    allowed = _allowed([*own, *theirs, *wrong, *here.lacking], wanted)
     schemes = {name: unit.stored.scheme for unit in base.units if unit.draft for name in _names_of(unit)}
     layers = {layer_of(name) for name in own}
     found = []

@@ -33,7 +33,7 @@ def check(context: Context) -> Iterator[Finding]:
         severity="error",
         fix="unsafe",
         message=f"the config declares {world.declared} draft layer(s) ({names}), and no tensor of a draft is stored",
-        hint="restore the draft's tensors from the base checkpoint, or set the count to 0 to give the draft up",
+        hint="restore the draft: mtpfix graft DIR --from BASE; or set the count to 0 to give the draft up",
         locations=tuple(Location("config.json", pointer) for pointer in world.count_pointers),
     )
 
@@ -47,7 +47,7 @@ def _incomplete(world: World) -> Iterator[Finding]:
             severity="error",
             fix="none",
             message=f"the draft lacks {count} that every such layer has, e.g. {missing[0]}: no tensor of it is stored",
-            hint="restore the missing tensors from the base checkpoint",
+            hint="restore the missing tensors from the base checkpoint: mtpfix graft DIR --from BASE",
             modules=missing,
             module_count=len(missing),
         )

@@ -16,7 +16,7 @@ export.
 Some engine releases can load a packed projection (the matrix says which); the checkpoint is still not what a
 right export is, and older releases fail.
 No list entry changes stored bytes. Ways out: export again with the module left out of quantization, or restore
-the module from the base checkpoint.
+the module from the base checkpoint (`mtpfix graft`).
 """
 
 
@@ -34,7 +34,8 @@ def check(context: Context) -> Iterator[Finding]:
             severity="error",
             fix="none",
             message=f"{plural(len(bad), 'module')} of the {part} stored as no metadata can mend it. {_why(bad[0])}",
-            hint="export again with these modules in full precision, or restore them from the base checkpoint",
+            hint="export again with these modules in full precision, or restore them from the base checkpoint: "
+            "mtpfix graft DIR --from BASE",
             part=part,
             engines=spans(claim.mismatch.judge for claim in mine),
             modules=tuple(unit.name for unit in bad),
