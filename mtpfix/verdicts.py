@@ -14,6 +14,7 @@ from typing import Any
 
 from mtpfix import releases
 from mtpfix.decisions import Judge, Row, Table, World
+from mtpfix.engines.words import full_into_nvfp4
 from mtpfix.families.base import Fault, ask
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import key_of
@@ -198,7 +199,7 @@ def _general(judge: Judge, row: Row, answer: Answer) -> Mismatch | None:
         return Mismatch(judge, row, answer, "unexpected", found.verdict, found.why)
     if stored.plain:
         found = _CUT if _is_cut(row, answer.scheme) else outcome(engine, answer.scheme, "plain")
-        return Mismatch(judge, row, answer, "unlisted", found.verdict, found.why)
+        return Mismatch(judge, row, answer, "unlisted", found.verdict, found.why, _words(judge, row, answer, found))
     return _between_schemes(judge, row, answer)
 
 
@@ -214,6 +215,14 @@ def _is_cut(row: Row, allocated: str) -> bool:
     if built is None or built.full or built.weight != PLAIN.weight or asked is None or asked.layer != "linear":
         return False
     return asked.runtime.rpartition(".")[2] in _ROW_PARALLEL
+
+
+def _words(judge: Judge, row: Row, answer: Answer, found: Outcome) -> str:
+    """What the engine prints where a plain weight fails to fit a packed one, as far as it is known."""
+    if row.ask is None or found.verdict != "fails" or answer.scheme not in ("nvfp4", "nvfp4-w4a16"):
+        return ""
+    stored = row.unit.stored
+    return full_into_nvfp4(judge.engine.name, row.ask.layer, row.ask.runtime, stored.name, stored.shape)
 
 
 def _between_schemes(judge: Judge, row: Row, answer: Answer) -> Mismatch | None:

@@ -12,6 +12,7 @@ from records import Record, Run, load_all, write_checkpoint
 
 import mtpfix
 from mtpfix.analysis import wanted_releases
+from mtpfix.engines.words import full_into_nvfp4
 from mtpfix.model import Finding
 from mtpfix.rules import BY_CODE
 from mtpfix.symptoms import diagnose, symptom_of, symptoms
@@ -78,6 +79,9 @@ def test_what_is_predicted_leads_to_a_rule(error: str) -> None:
         "ZeroDivisionError: integer modulo by zero",
         "Following weights were not initialized from checkpoint",
         "ValueError: Cannot find the config file for modelopt_mixed",
+        full_into_nvfp4("vllm", "linear", "mtp.fc", "mtp.fc", (64, 128)),
+        full_into_nvfp4("vllm", "linear", "a.qkv_proj", "a.q_proj", (64, 128)),
+        full_into_nvfp4("sglang", "moe", "a.experts", "a.experts.0.up_proj", (64, 128)),
     ],
 )
 def test_what_the_verdicts_say_leads_to_a_rule(error: str) -> None:
