@@ -38,7 +38,23 @@ from mtpfix.regexes import TooCostly, compiled
 from mtpfix.splice import splice
 
 T = TypeVar("T")
-LAYER = ("model", "layers", "0", "10", "mtp", "fc", "mlp", "experts", "up_proj", "*", "?", "[0-9]", "re:", "", "lm_head")
+LAYER = (
+    "model",
+    "layers",
+    "0",
+    "10",
+    "mtp",
+    "fc",
+    "mlp",
+    "experts",
+    "up_proj",
+    "*",
+    "?",
+    "[0-9]",
+    "re:",
+    "",
+    "lm_head",
+)
 
 
 class Cursor:
@@ -83,7 +99,9 @@ def headers(data: bytes) -> None:
         ours = quick = None
     assert ours == theirs
     if quick is not None:
-        assert ours == {(tensor_name(name, cell[0]), cell[1], cell[2]) for name, row in quick[1].items() for cell in row}
+        assert ours == {
+            (tensor_name(name, cell[0]), cell[1], cell[2]) for name, row in quick[1].items() for cell in row
+        }
 
 
 class _Fuzzed(Folder):
@@ -179,7 +197,12 @@ def matchers(data: bytes) -> None:
         assert (found and found.name) == (wanted and wanted.name), (table.__name__, texts, name, found, wanted)
     for make, walk in _LISTED:
         place = make(texts).first(name)
-        assert place == next((at for at, text in enumerate(texts) if walk(name, text)), None), (make, texts, name, place)
+        assert place == next((at for at, text in enumerate(texts) if walk(name, text)), None), (
+            make,
+            texts,
+            name,
+            place,
+        )
 
 
 def _in_components(name: str, text: str) -> bool:
