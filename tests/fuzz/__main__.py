@@ -1,7 +1,8 @@
 """Fuzzes with atheris: `python -m tests.fuzz headers --seconds 600`, without a name every target in turn.
 
-New inputs that reach new code are kept in MTPFIX_FUZZ_CORPUS/NAME if that is set, and forgotten otherwise; an input
-that fails is written beside them and its traceback shown. Put it into tests/fuzz/corpus/NAME: the tests try it ever after.
+New inputs that reach new code are kept in MTPFIX_FUZZ_CORPUS/NAME if that is set, and forgotten otherwise. An input
+that fails is written beside them, and its traceback shown. Put it into tests/fuzz/corpus/NAME: the tests try it ever
+after.
 """
 
 from __future__ import annotations
