@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mtpfix.api import apply, check, ensure, graft, plan, undo
+    from mtpfix.api import apply, check, ensure, graft, open_pr, plan, undo
     from mtpfix.errors import (
         ConflictError,
         FindingsError,
@@ -44,12 +44,13 @@ __all__ = [
     "check",
     "ensure",
     "graft",
+    "open_pr",
     "plan",
     "undo",
 ]
 
 _HOMES = {
-    "mtpfix.api": ("apply", "check", "ensure", "graft", "plan", "undo"),
+    "mtpfix.api": ("apply", "check", "ensure", "graft", "open_pr", "plan", "undo"),
     "mtpfix.errors": (
         "ConflictError",
         "FindingsError",

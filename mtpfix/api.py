@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mtpfix.analysis import DraftRow
     from mtpfix.grafting.plan import GraftPlan
     from mtpfix.grafting.ready import Ready
+    from mtpfix.hub.pull_request import Outcome
     from mtpfix.override import Override
 
 Pathish = str | os.PathLike[str]
@@ -97,6 +98,37 @@ def undo(path: Pathish) -> tuple[str, ...]:
     from mtpfix import store
 
     return tuple(change.name for change in store.undo(os.fspath(path)).changes)
+
+
+def open_pr(
+    source: Pathish,
+    *,
+    engines: Sequence[str] = (),
+    scope: Scope = "mtp",
+    unsafe: bool = False,
+    message: str | None = None,
+    force: bool = False,
+    access: Access | None = None,
+) -> Outcome:
+    """Propose the repair of a repository on the Hub as one pull request; what became of it.
+
+    source   `org/name[@branch]`, or its web address
+    message  the title; None: one that says what changes
+    force    open it although the same pull request was closed
+    access   branch, token and counters
+
+    The same repair is never proposed twice: `outcome.kind` is opened, updated, already-open, already-fixed or refused,
+    `outcome.pull_request` the one that is open. Raises UsageError without a token and for what is no branch,
+    UnreadableError where the repository cannot be read, WriteError where the Hub refuses.
+    """
+    from mtpfix.hub import pull_request
+    from mtpfix.hub.remote import Remote, token_or_refusal
+
+    access = access or Access()
+    target = pull_request.require_branch(parse(source, access.revision))
+    access = replace(access, token=token_or_refusal(access.token))
+    wish = pull_request.Wish(read(source, access), tuple(engines), scope, unsafe, target.revision, message, force)
+    return pull_request.propose(Remote(target.id, access), pull_request.draft(wish))
 
 
 def graft(

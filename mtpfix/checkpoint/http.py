@@ -48,7 +48,7 @@ class Answer:
     size: int | None = None
 
 
-class RefusedError(UnreadableError):
+class StatusError(UnreadableError):
     """The Hub answered with an error that no repetition mends; `status` is that of HTTP."""
 
     status = 0
@@ -265,7 +265,7 @@ class Session:
         what, hint = self._told(status, code, path)
         said = self._said(response.headers.get("x-error-message", ""))
         what += f" ({said})" if said and status in (400, 403) else ""
-        error = RefusedError(f"{self._subject}: {what}", subject=self._subject, hint=hint)
+        error = StatusError(f"{self._subject}: {what}", subject=self._subject, hint=hint)
         error.status = status
         return error
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from functools import wraps
@@ -12,7 +11,6 @@ import click
 
 from mtpfix.cli.remote import Remote
 from mtpfix.cli.terminal import echo, page, talk
-from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass, replace
 from mtpfix.output import human, json_v1
 from mtpfix.output.text import listed, paragraph
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 DONE, LEFT = 0, 1
-_NO_BRANCH = re.compile(r"[0-9a-f]{40}|refs/pr/\d+|refs/tags/.+")
 
 _OPTIONS = (
     click.option("--create-pr", is_flag=True, help="Open a pull request on the Hub with the repair."),
@@ -97,8 +94,7 @@ def _run(job: Job) -> int:
     from mtpfix.hub.remote import Remote as Repository
     from mtpfix.hub.remote import token_or_refusal
 
-    source = parse(job.source, job.remote.access.revision)
-    _require_branch(source)
+    source = pull_request.require_branch(parse(job.source, job.remote.access.revision))
     token = None if job.dry_run else token_or_refusal(job.remote.access.token)
     wanted = pull_request.draft(_wish(job, source))
     if not wanted.before.plan.edits:
@@ -112,19 +108,6 @@ def _run(job: Job) -> int:
     with replace(job.remote, access=replace(job.remote.access, token=token)).watched() as access:
         outcome = pull_request.propose(Repository(source.id, access), wanted)
     return _tell(job, outcome)
-
-
-def _require_branch(source: Source) -> None:
-    if source.kind != "hub":
-        raise UsageError(
-            "--create-pr needs a repository on the Hub",
-            subject=source.id,
-            hint="write org/name; a directory is repaired without --create-pr",
-        )
-    if source.revision is not None and _NO_BRANCH.fullmatch(source.revision):
-        raise UsageError(
-            f"{source.id}: {source.revision} is no branch, and a pull request goes to a branch", subject=source.id
-        )
 
 
 def _wish(job: Job, source: Source) -> Wish:

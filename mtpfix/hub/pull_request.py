@@ -8,6 +8,7 @@ stays. Nothing is sent twice: where no answer comes the list says whether it hap
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,14 +16,15 @@ from typing import Literal
 
 from mtpfix.analysis import Scope, analyse, repaired
 from mtpfix.checkpoint.hub import MAIN, git_oid
-from mtpfix.errors import MtpfixError, WriteError
+from mtpfix.errors import MtpfixError, UsageError, WriteError
 from mtpfix.hub.describe import Description, describe
 from mtpfix.hub.remote import OPEN, Listed, LostAnswerError, PullRequest, Remote
-from mtpfix.model import Checkpoint, Report
+from mtpfix.model import Checkpoint, Report, Source
 from mtpfix.rules import RULES
 
 Kind = Literal["opened", "updated", "already-open", "already-fixed", "refused"]
 _MOST_READ = 40  # open pull requests whose text is read, the newest; as many of the closed ones
+_NO_BRANCH = re.compile(r"[0-9a-f]{40}|refs/pr/\d+|refs/tags/.+")
 _WAITS = (0.2, 0.5, 1.0)  # seconds before the list is asked whether a lost commit happened
 
 
@@ -81,6 +83,21 @@ class Draft:
     @property
     def title(self) -> str:
         return self.wish.message or self.text.title
+
+
+def require_branch(source: Source) -> Source:
+    """The source. Raises UsageError where no pull request can go to it."""
+    if source.kind != "hub":
+        raise UsageError(
+            "a pull request needs a repository on the Hub",
+            subject=source.id,
+            hint="write org/name; a directory is repaired without a pull request",
+        )
+    if source.revision is not None and _NO_BRANCH.fullmatch(source.revision):
+        raise UsageError(
+            f"{source.id}: {source.revision} is no branch, and a pull request goes to a branch", subject=source.id
+        )
+    return source
 
 
 def draft(wish: Wish) -> Draft:

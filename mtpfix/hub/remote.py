@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 import mtpfix
 from mtpfix.checkpoint.access import Access
-from mtpfix.checkpoint.http import MAX_WAIT, RefusedError, Session, metered, wait_of
+from mtpfix.checkpoint.http import MAX_WAIT, Session, StatusError, metered, wait_of
 from mtpfix.checkpoint.hub import MAIN, Tree, pinned, tree
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES
 from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
@@ -101,7 +101,7 @@ class Remote:
         """The name of the token's owner; "" where the Hub does not tell. WriteError for a token that may only read."""
         try:
             found = self._json("/api/whoami-v2")
-        except RefusedError as error:
+        except StatusError as error:
             if error.status in (404, 405, 501):
                 return ""
             raise
@@ -166,7 +166,7 @@ class Remote:
         """The object that the Hub answers with; `what` is what is missing where it says 404."""
         try:
             value = json.loads(self._session.get(path, query=query or {}, limit=MAX_JSON_BYTES).data)
-        except RefusedError as error:
+        except StatusError as error:
             if what and error.status == 404:
                 raise UnreadableError(
                     f"{self.repo}: no {what} that can be seen", subject=self.repo, hint="check the name and the number"

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import IO, Any
 from urllib.parse import parse_qsl, unquote, urljoin, urlsplit
 
-from mtpfix import releases
 from mtpfix.analysis import Scope, analyse
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.http import Query, Session
@@ -25,7 +24,7 @@ from mtpfix.checkpoint.hub import MAX_LIST_BYTES, read_hub
 from mtpfix.checkpoint.source import parse
 from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
 from mtpfix.frozen import dataclass, replace
-from mtpfix.model import Report
+from mtpfix.output import json_v1
 
 Row = dict[str, Any]
 UNREADABLE = "unreadable"
@@ -50,7 +49,7 @@ class Look:
             if source.kind != "hub":
                 raise UsageError(f"{repository}: no name of a repository", subject=repository)
             checkpoint = read_hub(source, replace(self.access, revision=None))
-            return _row(repository, analyse(checkpoint, engines=self.engines, scope=self.scope))
+            return {**json_v1.scan_row(repository, analyse(checkpoint, engines=self.engines, scope=self.scope))}
         except MtpfixError as error:
             return _failed(repository, str(error), error.hint)
         except Exception as error:  # of one repository among thousands: the others go on
@@ -58,38 +57,8 @@ class Look:
             return _failed(repository, what, "this is a fault of mtpfix: please report it")
 
 
-def _row(repository: str, report: Report) -> Row:
-    last = {row.engine: row.version for row in sorted(report.engines, key=lambda row: releases.key(row.version))}
-    newest = [row for row in report.engines if row.version == last[row.engine]]
-    return {
-        "schema_version": _VERSION,
-        "repository": repository,
-        "revision": report.source.revision,
-        "status": report.status,
-        "family": report.family,
-        "format": report.format,
-        "findings": dict(Counter(finding.rule for finding in report.findings if finding.severity == "error")),
-        "warnings": dict(Counter(finding.rule for finding in report.findings if finding.severity == "warning")),
-        "engines": {
-            name: {row.part: row.verdict for row in newest if row.engine == name}
-            for name in dict.fromkeys(row.engine for row in newest)
-        },
-        "entries": {
-            "added": report.plan.certificate.entries_added,
-            "removed": report.plan.certificate.entries_removed,
-        },
-    }
-
-
 def _failed(repository: str, error: str, hint: str) -> Row:
-    return {
-        "schema_version": _VERSION,
-        "repository": repository,
-        "revision": None,
-        "status": UNREADABLE,
-        "error": error,
-        "hint": hint,
-    }
+    return {**json_v1.unreadable_row(repository, error, hint)}
 
 
 def scan(repositories: Iterable[str], look: Callable[[str], Row], *, jobs: int) -> Iterator[Row]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Literal, Protocol
 
 from mtpfix.frozen import dataclass, field
-from mtpfix.model import DecisionRow, Plan, Report, Source, Tensor
+from mtpfix.model import DecisionRow, Finding, Plan, Report, Source, Tensor
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,76 @@ class ProposalText(Protocol):
     def reason(self) -> str: ...
     @property
     def after(self) -> Report: ...
+
+
+class FileText(Protocol):
+    """A file that changes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def pointers(self) -> tuple[str, ...]: ...
+
+
+class DecisionText(Protocol):
+    """Modules that an engine decides otherwise."""
+
+    @property
+    def engine(self) -> str: ...
+    @property
+    def part(self) -> str: ...
+    @property
+    def spans(self) -> tuple[tuple[str, str], ...]: ...
+    @property
+    def before(self) -> str: ...
+    @property
+    def after(self) -> str: ...
+    @property
+    def stored(self) -> str: ...
+    @property
+    def right(self) -> bool: ...
+    @property
+    def modules(self) -> tuple[str, ...]: ...
+
+
+class ReviewText(Protocol):
+    """Two versions of a checkpoint, set against each other."""
+
+    @property
+    def files(self) -> Sequence[FileText]: ...
+    @property
+    def decisions(self) -> Sequence[DecisionText]: ...
+    @property
+    def before(self) -> Report: ...
+    @property
+    def after(self) -> Report: ...
+    @property
+    def mended(self) -> tuple[Finding, ...]: ...
+    @property
+    def left(self) -> tuple[Finding, ...]: ...
+    @property
+    def new(self) -> tuple[Finding, ...]: ...
+    @property
+    def newly_plain_quantized(self) -> tuple[str, ...]: ...
+    @property
+    def only_lists(self) -> bool: ...
+    @property
+    def effect(self) -> str: ...
+
+
+class ReviewedText(Protocol):
+    """A reviewed pull request."""
+
+    @property
+    def pull_request(self) -> PullRequestText: ...
+    @property
+    def base(self) -> str: ...
+    @property
+    def head(self) -> str: ...
+    @property
+    def review(self) -> ReviewText: ...
 
 
 @dataclass(frozen=True, slots=True)

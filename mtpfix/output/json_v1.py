@@ -6,14 +6,16 @@ Keys may be added within version 1; none is renamed, removed or given another me
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypedDict
 
 import mtpfix
+from mtpfix import releases
 from mtpfix.model import Certificate, DecisionRow, EngineRow, Finding, Plan, Report
 from mtpfix.output.base import (
     CheckResult,
+    DecisionText,
     Disagreement,
     EngineFacts,
     Format,
@@ -23,6 +25,7 @@ from mtpfix.output.base import (
     ProposalText,
     ProposedText,
     Replayed,
+    ReviewedText,
     RuleText,
     Symptom,
     TensorRow,
@@ -312,6 +315,95 @@ class PreviewV1(TypedDict):
     status: str
 
 
+class FileChangeV1(TypedDict):
+    name: str
+    kind: str
+    pointers: list[str]
+
+
+class SpanV1(TypedDict):
+    first: str
+    last: str
+
+
+class DecisionChangeV1(TypedDict):
+    engine: str
+    part: str
+    releases: list[SpanV1]
+    before: str
+    after: str
+    stored: str
+    right: bool
+    modules: list[str]
+
+
+class FindingOfV1(TypedDict):
+    rule: str
+    part: str
+    message: str
+
+
+class FindingsOfV1(TypedDict):
+    mended: list[FindingOfV1]
+    left: list[FindingOfV1]
+    new: list[FindingOfV1]
+
+
+class StatusesV1(TypedDict):
+    before: str
+    after: str
+
+
+class ReviewV1(TypedDict):
+    """What `review` says."""
+
+    schema_version: Literal[1]
+    repository: str
+    pull_request: PullRequestV1
+    base: str
+    head: str
+    effect: str
+    only_lists: bool
+    files: list[FileChangeV1]
+    decisions: list[DecisionChangeV1]
+    newly_plain_quantized: list[str]
+    findings: FindingsOfV1
+    status: StatusesV1
+
+
+class EntriesV1(TypedDict):
+    added: int
+    removed: int
+
+
+class ScanRowV1(TypedDict):
+    """What `scan` says of a repository; `engines` maps an engine to the verdicts of its newest release in the scan."""
+
+    schema_version: Literal[1]
+    mtpfix: str
+    repository: str
+    revision: str | None
+    status: str
+    family: str
+    format: str
+    findings: dict[str, int]
+    warnings: dict[str, int]
+    engines: dict[str, dict[str, str]]
+    entries: EntriesV1
+
+
+class UnreadableRowV1(TypedDict):
+    """What `scan` says of a repository that could not be inspected."""
+
+    schema_version: Literal[1]
+    mtpfix: str
+    repository: str
+    revision: None
+    status: Literal["unreadable"]
+    error: str
+    hint: str
+
+
 class OverrideV1(TypedDict):
     """What `override` says; `flags` are the words of a command line."""
 
@@ -595,6 +687,82 @@ def preview(before: Report, after: Report, text: ProposedText, diff: str) -> Pre
         "description": text.body,
         "diff": diff,
         "status": after.status,
+    }
+
+
+def review(found: ReviewedText) -> ReviewV1:
+    """A reviewed pull request in its published shape."""
+    own, pull = found.review, found.pull_request
+    return {
+        "schema_version": VERSION,
+        "repository": own.before.source.id,
+        "pull_request": {"num": pull.num, "url": pull.url, "author": pull.author},
+        "base": found.base,
+        "head": found.head,
+        "effect": own.effect,
+        "only_lists": own.only_lists,
+        "files": [{"name": one.name, "kind": one.kind, "pointers": list(one.pointers)} for one in own.files],
+        "decisions": [_decision_change(change) for change in own.decisions],
+        "newly_plain_quantized": list(own.newly_plain_quantized),
+        "findings": {
+            "mended": [_finding_of(one) for one in own.mended],
+            "left": [_finding_of(one) for one in own.left],
+            "new": [_finding_of(one) for one in own.new],
+        },
+        "status": {"before": own.before.status, "after": own.after.status},
+    }
+
+
+def _decision_change(change: DecisionText) -> DecisionChangeV1:
+    return {
+        "engine": change.engine,
+        "part": change.part,
+        "releases": [{"first": first, "last": last} for first, last in change.spans],
+        "before": change.before,
+        "after": change.after,
+        "stored": change.stored,
+        "right": change.right,
+        "modules": list(change.modules),
+    }
+
+
+def _finding_of(found: Finding) -> FindingOfV1:
+    return {"rule": found.rule, "part": found.part, "message": found.message}
+
+
+def scan_row(repository: str, value: Report) -> ScanRowV1:
+    """A scanned repository in its published shape."""
+    last = {row.engine: row.version for row in sorted(value.engines, key=lambda row: releases.key(row.version))}
+    newest = [row for row in value.engines if row.version == last[row.engine]]
+    certificate = value.plan.certificate
+    return {
+        "schema_version": VERSION,
+        "mtpfix": mtpfix.__version__,
+        "repository": repository,
+        "revision": value.source.revision,
+        "status": value.status,
+        "family": value.family,
+        "format": value.format,
+        "findings": dict(Counter(finding.rule for finding in value.findings if finding.severity == "error")),
+        "warnings": dict(Counter(finding.rule for finding in value.findings if finding.severity == "warning")),
+        "engines": {
+            name: {row.part: row.verdict for row in newest if row.engine == name}
+            for name in dict.fromkeys(row.engine for row in newest)
+        },
+        "entries": {"added": certificate.entries_added, "removed": certificate.entries_removed},
+    }
+
+
+def unreadable_row(repository: str, error: str, hint: str) -> UnreadableRowV1:
+    """A repository that could not be inspected in its published shape."""
+    return {
+        "schema_version": VERSION,
+        "mtpfix": mtpfix.__version__,
+        "repository": repository,
+        "revision": None,
+        "status": "unreadable",
+        "error": error,
+        "hint": hint,
     }
 
 

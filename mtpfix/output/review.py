@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from mtpfix.model import Finding, Report
+from mtpfix.model import Finding
 from mtpfix.output import json_v1, markdown
-from mtpfix.output.base import Page, PullRequestText
+from mtpfix.output.base import DecisionText, FileText, Page, ReviewedText, ReviewText
 from mtpfix.output.collapse import collapse
 from mtpfix.output.listing import spans
 from mtpfix.output.text import page_text, paint, paragraph, plural
@@ -29,76 +29,6 @@ _KINDS = {
     "weights": "weights or their index",
     "other": "nothing that an engine reads here",
 }
-
-
-class FileText(Protocol):
-    """A file that changes."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def pointers(self) -> tuple[str, ...]: ...
-
-
-class DecisionText(Protocol):
-    """Modules that an engine decides otherwise."""
-
-    @property
-    def engine(self) -> str: ...
-    @property
-    def part(self) -> str: ...
-    @property
-    def spans(self) -> tuple[tuple[str, str], ...]: ...
-    @property
-    def before(self) -> str: ...
-    @property
-    def after(self) -> str: ...
-    @property
-    def stored(self) -> str: ...
-    @property
-    def right(self) -> bool: ...
-    @property
-    def modules(self) -> tuple[str, ...]: ...
-
-
-class ReviewText(Protocol):
-    """Two versions of a checkpoint, set against each other."""
-
-    @property
-    def files(self) -> Sequence[FileText]: ...
-    @property
-    def decisions(self) -> Sequence[DecisionText]: ...
-    @property
-    def before(self) -> Report: ...
-    @property
-    def after(self) -> Report: ...
-    @property
-    def mended(self) -> tuple[Finding, ...]: ...
-    @property
-    def left(self) -> tuple[Finding, ...]: ...
-    @property
-    def new(self) -> tuple[Finding, ...]: ...
-    @property
-    def newly_plain_quantized(self) -> tuple[str, ...]: ...
-    @property
-    def only_lists(self) -> bool: ...
-    @property
-    def effect(self) -> str: ...
-
-
-class ReviewedText(Protocol):
-    """A reviewed pull request."""
-
-    @property
-    def pull_request(self) -> PullRequestText: ...
-    @property
-    def base(self) -> str: ...
-    @property
-    def head(self) -> str: ...
-    @property
-    def review(self) -> ReviewText: ...
 
 
 def human(found: ReviewedText, page: Page) -> str:
@@ -156,43 +86,7 @@ def _finding(found: Finding) -> str:
 
 def as_json(found: ReviewedText, _page: Page) -> str:
     """For a program."""
-    own, pull = found.review, found.pull_request
-    document: dict[str, Any] = {
-        "schema_version": json_v1.VERSION,
-        "repository": own.before.source.id,
-        "pull_request": {"num": pull.num, "url": pull.url, "author": pull.author},
-        "base": found.base,
-        "head": found.head,
-        "effect": own.effect,
-        "only_lists": own.only_lists,
-        "files": [{"name": one.name, "kind": one.kind, "pointers": list(one.pointers)} for one in own.files],
-        "decisions": [_decision_document(change) for change in own.decisions],
-        "newly_plain_quantized": list(own.newly_plain_quantized),
-        "findings": {
-            "mended": [_finding_document(one) for one in own.mended],
-            "left": [_finding_document(one) for one in own.left],
-            "new": [_finding_document(one) for one in own.new],
-        },
-        "status": {"before": own.before.status, "after": own.after.status},
-    }
-    return json_v1.line(document)
-
-
-def _decision_document(change: DecisionText) -> dict[str, Any]:
-    return {
-        "engine": change.engine,
-        "part": change.part,
-        "releases": [{"first": first, "last": last} for first, last in change.spans],
-        "before": change.before,
-        "after": change.after,
-        "stored": change.stored,
-        "right": change.right,
-        "modules": list(change.modules),
-    }
-
-
-def _finding_document(found: Finding) -> dict[str, Any]:
-    return {"rule": found.rule, "part": found.part, "message": found.message}
+    return json_v1.line(json_v1.review(found))
 
 
 WRITERS = {"human": human, "json": as_json, "markdown": as_markdown}

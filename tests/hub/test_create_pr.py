@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 import tiny
 from click.testing import CliRunner, Result
+from documents import valid
 
+import mtpfix
 from hub import WRITER, Hub, Repository
+from mtpfix.checkpoint.access import Access
 from mtpfix.cli import main
 from mtpfix.hub.describe import marks
 
@@ -32,7 +35,7 @@ def test_opened_then_already_open(repo: Repository) -> None:
     assert (first.exit_code, first.stderr.split()[0]) == (0, "Opened")
     assert first.stdout.startswith("--- a/config.json")
     again = run("--format", "json")
-    document = json.loads(again.stdout)
+    document = valid(again.stdout, "proposal")
     assert (again.exit_code, document["outcome"], document["status"]) == (0, "already-open", "clean")
     assert document["pull_request"]["num"] == 1
     assert document["revision"] == repo.head()
@@ -52,14 +55,14 @@ def test_the_title_can_be_given(repo: Repository) -> None:
 
 
 def test_json_says_what_became_of_it(repo: Repository) -> None:
-    assert json.loads(run("--format", "json").stdout)["outcome"] == "opened"
+    assert valid(run("--format", "json").stdout, "proposal")["outcome"] == "opened"
     repo.pulls[0].status = "closed"
     refused = run("--format", "json")
-    assert (refused.exit_code, json.loads(refused.stdout)["outcome"]) == (1, "refused")
-    assert json.loads(run("--format", "json", "--force").stdout)["outcome"] == "opened"
+    assert (refused.exit_code, valid(refused.stdout, "proposal")["outcome"]) == (1, "refused")
+    assert valid(run("--format", "json", "--force").stdout, "proposal")["outcome"] == "opened"
     repo.merge(repo.pulls[1], "owner")
     fixed = run("--format", "json")
-    assert (fixed.exit_code, json.loads(fixed.stdout)["outcome"]) == (0, "already-fixed")
+    assert (fixed.exit_code, valid(fixed.stdout, "proposal")["outcome"]) == (0, "already-fixed")
     assert json.loads(fixed.stdout)["pull_request"] is None
 
 
@@ -69,11 +72,23 @@ def test_a_dry_run_shows_everything_and_sends_nothing(repo: Repository, hub: Hub
     assert "+++ b/config.json" in result.stdout
     assert "### What the engines do before and after" in result.stdout
     assert len(marks(result.stdout)) == 1
-    document = json.loads(run("--dry-run", "--format", "json", token=None).stdout)
+    document = valid(run("--dry-run", "--format", "json", token=None).stdout, "preview")
     assert (document["outcome"], document["repository"]) == ("would-open", REPO)
     assert marks(document["description"]) == (document["fingerprint"],)
     assert not hub.count("POST", "commit")
     assert not repo.pulls
+
+
+def test_from_python(repo: Repository, tmp_path: Path) -> None:
+    access = Access(token=WRITER)
+    first = mtpfix.open_pr(REPO, engines=["vllm==0.24.0"], message="Mend the lists", access=access)
+    assert (first.kind, repo.pulls[0].title, first.revision) == ("opened", "Mend the lists", repo.head())
+    again = mtpfix.open_pr(f"hf://{REPO}@main", engines=["vllm==0.24.0"], access=access)
+    assert (again.kind, again.pull_request) == ("already-open", first.pull_request)
+    with pytest.raises(mtpfix.UsageError, match="token"):
+        mtpfix.open_pr(REPO)
+    with pytest.raises(mtpfix.UsageError, match="repository on the Hub"):
+        mtpfix.open_pr(tmp_path, access=access)
 
 
 def test_no_token_is_said_before_anything_else(repo: Repository, hub: Hub) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import tiny
 from click.testing import CliRunner, Result
+from documents import valid
 
 from hub import WRITER, Hub, Repository
 from hub.repositories import Content
@@ -29,7 +30,7 @@ def review(num: int, *args: str) -> Result:
 
 def document(num: int) -> tuple[int, Any]:
     result = review(num, "--format", "json")
-    return result.exit_code, json.loads(result.stdout)
+    return result.exit_code, valid(result.stdout, "review")
 
 
 def with_entries(repo: Repository, *entries: str, **more: Any) -> dict[str, bytes]:

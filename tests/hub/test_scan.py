@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 import tiny
 from click.testing import CliRunner, Result
+from documents import valid
 
 from hub import Hub, body, rate_limited, slow, status
 from mtpfix.cli import main
 from mtpfix.errors import ConflictError, UsageError
 from mtpfix.hub.scan import State, listed_in, scan
 
+ROWS = ("scan_row", "unreadable_row")
 ENGINE = ("--engine", "vllm==0.33.0")
 
 
@@ -39,7 +41,8 @@ def run(*args: str, engine: str = "vllm==0.24.0") -> Result:
 
 
 def rows(result: Result) -> dict[str, Any]:
-    return {row["repository"]: row for row in map(json.loads, result.stdout.splitlines())}
+    found = [valid(line, ROWS[' "unreadable"' in line]) for line in result.stdout.splitlines(keepends=True)]
+    return {row["repository"]: row for row in found}
 
 
 @pytest.mark.usefixtures("org")
