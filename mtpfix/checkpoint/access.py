@@ -24,7 +24,8 @@ class Traffic:
     scanned   repositories that are done, of `listed` ones, where many are scanned
     """
 
-    def __init__(self) -> None:
+    def __init__(self, holder: Traffic | None = None) -> None:
+        """`holder`: whose pauses hold here too."""
         self.requests = 0
         self.received = 0
         self.files = 0
@@ -32,6 +33,7 @@ class Traffic:
         self.waiting = 0.0
         self.scanned = 0
         self.listed = 0
+        self._holder = holder or self
         self._not_before = 0.0
         self._lock = Lock()
 
@@ -48,12 +50,13 @@ class Traffic:
     @property
     def pause(self) -> float:
         """Seconds until the Hub wants the next request, from whatever thread; 0 or less where it may come now."""
-        return self._not_before - time.monotonic()
+        return self._holder._not_before - time.monotonic()
 
     def hold(self, seconds: float) -> None:
         """The Hub wants no request for so long."""
-        with self._lock:
-            self._not_before = max(self._not_before, time.monotonic() + seconds)
+        holder = self._holder
+        with holder._lock:
+            holder._not_before = max(holder._not_before, time.monotonic() + seconds)
 
     def add(self, *, requests: int = 0, received: int = 0, files: int = 0, wanted: int = 0) -> None:
         """Count."""

@@ -13,16 +13,17 @@ import click
 
 from mtpfix.checkpoint.access import Access
 from mtpfix.cli import options, remote, summary
-from mtpfix.cli.terminal import echo, page, talk
+from mtpfix.cli.terminal import echo, page, talk, write
 from mtpfix.errors import UnreadableError
 from mtpfix.frozen import dataclass
 from mtpfix.output.base import Page
 from mtpfix.output.text import Cell, clean, paragraph, table
 
 if TYPE_CHECKING:
-    from mtpfix.hub.scan import Row, State
+    from mtpfix.hub.scan import Look, Row, State
 
 CLEAN, DIRTY, CANNOT = 0, 1, 3
+JOBS = 8
 _STYLES = {"clean": ("green",), "unreadable": ("yellow",)}
 _MOST_ROWS = 200
 
@@ -33,8 +34,11 @@ class Options:
     search: str | None
     file: str | None
     limit: int | None
-    jobs: int
+    jobs: int | None
     state: str | None
+    again: bool
+    html: str | None
+    dask: str | None
     engine: tuple[str, ...]
     scope: Any
     exit_zero: bool
@@ -47,9 +51,16 @@ class Options:
 @click.option("--file", metavar="FILE", type=click.Path(), help="A list of repositories, one a line; - is stdin.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="At most so many of an organisation or a search.")
 @click.option(
-    "-j", "--jobs", metavar="N", type=click.IntRange(1, 64), default=8, show_default=True, help="So many at once."
+    "-j",
+    "--jobs",
+    metavar="N",
+    type=click.IntRange(1, 1024),
+    help=f"So many at once. Default: {JOBS}; on a cluster twice its threads.",
 )
 @click.option("--state", metavar="FILE", type=click.Path(), help="Keep what is done here, and go on where it ends.")
+@click.option("--again", is_flag=True, help="With --state: look again at what could not be inspected.")
+@click.option("--html", metavar="FILE", type=click.Path(), help="Write all rows as a web page too.")
+@click.option("--dask", metavar="ADDRESS", help="Let the workers of this Dask cluster look (pip install mtpfix[dask]).")
 @options.engine
 @options.scope
 @options.exit_zero
@@ -62,6 +73,8 @@ def command(ctx: click.Context, /, **values: Any) -> None:
     that cannot be inspected is a line like the others. With --state a run that was killed goes on where it stopped:
     what is done is not done or written to stdout again, and FILE holds all lines. Exit code 1 where errors were
     found, 3 where no repository could be inspected.
+
+    With --dask the workers of a cluster look, each with its own login unless --token is given, and with its own cache.
 
     \b
     mtpfix scan org --state scan.jsonl > rows.jsonl
@@ -76,13 +89,17 @@ def run(chosen: Options) -> int:
 
     if not (chosen.targets or chosen.search or chosen.file):
         raise click.UsageError("nothing to scan: name an organisation, --search TEXT or --file LIST")
+    if chosen.again and not chosen.state:
+        raise click.UsageError("--again goes with --state")
     if chosen.remote.access.revision is not None:
         raise click.UsageError("--revision names one state of one repository; write org/name@REVISION in the list")
     about = {"engines": list(chosen.engine), "scope": chosen.scope, "what": _what(chosen)}
     with State(chosen.state, about) if chosen.state else nullcontext() as state:
         rows = list(_rows(chosen, state))
-    everything = state.rows if state else rows
+    everything = list(state.rows.values()) if state else rows
     _summary(everything)
+    if chosen.html:
+        write(_page(everything, chosen), chosen.html)
     dirty = any(row["status"] not in ("clean", "unreadable") for row in everything)
     if everything and all(row["status"] == "unreadable" for row in everything):
         return CANNOT
@@ -96,17 +113,30 @@ def _what(chosen: Options) -> dict[str, Any]:
 def _rows(chosen: Options, state: State | None) -> Iterator[Row]:
     """The rows that are new, each on stdout and in the state as soon as it is there."""
     from mtpfix.analysis import wanted_releases
-    from mtpfix.hub.scan import Look, scan
+    from mtpfix.hub.scan import Look
 
     wanted_releases(chosen.engine, "")  # a wrong engine is the user's fault, not every repository's
     with chosen.remote.watched() as access:
-        done = state.done if state else frozenset[str]()
+        done = state.done(again=chosen.again) if state else frozenset[str]()
         names = [name for name in _repositories(chosen, access) if name not in done]
-        for row in scan(names, Look(access, chosen.engine, chosen.scope), jobs=chosen.jobs):
+        access.traffic.listed = len(names)
+        for row in _looked(names, Look(access, chosen.engine, chosen.scope), chosen):
             if state:
                 state.add(row)
+            access.traffic.scanned += 1
             echo(json.dumps(row, ensure_ascii=True) + "\n")
             yield row
+
+
+def _looked(names: list[str], look: Look, chosen: Options) -> Iterator[Row]:
+    """The rows as they come, from threads of this process or from a cluster."""
+    if chosen.dask is not None:
+        from mtpfix.hub.cluster import scan_on
+
+        return scan_on(chosen.dask, names, look, jobs=chosen.jobs)
+    from mtpfix.hub.scan import scan
+
+    return scan(names, look, jobs=chosen.jobs or JOBS)
 
 
 def _repositories(chosen: Options, access: Access) -> list[str]:
@@ -130,6 +160,13 @@ def _text(file: str) -> str:
         raise UnreadableError(f"cannot be read: {error.strerror}", subject=file) from error
     except ValueError as error:
         raise UnreadableError(f"no UTF-8: {error}", subject=file) from error
+
+
+def _page(rows: list[Row], chosen: Options) -> str:
+    from mtpfix.output.scan_page import scan_page
+
+    asked = [*chosen.targets, *filter(None, (chosen.search, chosen.file))]
+    return scan_page(rows, title=f"Scan of {', '.join(asked)}", hub=chosen.remote.access.hub)
 
 
 def _summary(rows: list[Row]) -> None:

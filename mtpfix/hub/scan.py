@@ -51,13 +51,14 @@ class Look:
             checkpoint = read_hub(source, replace(self.access, revision=None))
             return {**json_v1.scan_row(repository, analyse(checkpoint, engines=self.engines, scope=self.scope))}
         except MtpfixError as error:
-            return _failed(repository, str(error), error.hint)
+            return failed(repository, str(error), error.hint)
         except Exception as error:  # of one repository among thousands: the others go on
             what = f"unexpected {type(error).__name__}"
-            return _failed(repository, what, "this is a fault of mtpfix: please report it")
+            return failed(repository, what, "this is a fault of mtpfix: please report it")
 
 
-def _failed(repository: str, error: str, hint: str) -> Row:
+def failed(repository: str, error: str, hint: str) -> Row:
+    """The row of a repository that could not be inspected."""
     return {**json_v1.unreadable_row(repository, error, hint)}
 
 
@@ -131,12 +132,15 @@ def listed_in(text: str) -> tuple[str, ...]:
 
 
 class State:
-    """A file of finished rows; a context manager that holds it open, and locked, for this run alone."""
+    """A file of finished rows; a context manager that holds it open, and locked, for this run alone.
+
+    rows  by repository, the last one of each
+    """
 
     def __init__(self, path: str, about: Mapping[str, Any]) -> None:
         self._path = path
         self._head = {"scan": {"version": _VERSION, **about}}
-        self.rows: list[Row] = []
+        self.rows: dict[str, Row] = {}
         self._file: IO[bytes] | None = None
 
     def __enter__(self) -> State:
@@ -157,15 +161,14 @@ class State:
     ) -> None:
         self._close()
 
-    @property
-    def done(self) -> frozenset[str]:
-        """The repositories that have a row."""
-        return frozenset(row["repository"] for row in self.rows)
+    def done(self, *, again: bool = False) -> frozenset[str]:
+        """The repositories that have a row; with `again` only those that could be inspected."""
+        return frozenset(name for name, row in self.rows.items() if not again or row["status"] != UNREADABLE)
 
     def add(self, row: Row) -> None:
         """Put a row on the disk."""
         self._write(row)
-        self.rows.append(row)
+        self.rows[row["repository"]] = row
 
     def _take_in(self, file: IO[bytes]) -> None:
         """The rows of an earlier run; what was cut off is dropped. UsageError for another scan's file."""
@@ -182,7 +185,7 @@ class State:
             raise UsageError(
                 "this is the state of another scan", subject=self._path, hint="name another file, or remove this one"
             )
-        self.rows = documents[1:]
+        self.rows = {row["repository"]: row for row in documents[1:]}
 
     def _write(self, document: Mapping[str, Any]) -> None:
         assert self._file is not None

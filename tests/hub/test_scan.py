@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import tiny
 from click.testing import CliRunner, Result
 from documents import valid
 
-from hub import Hub, body, rate_limited, slow, status
+from hub import Hub, body, rate_limited, status
 from mtpfix.cli import main
 from mtpfix.errors import ConflictError, UsageError
 from mtpfix.hub.scan import State, listed_in, scan
@@ -153,10 +155,10 @@ def test_a_line_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         with State(str(path), {}) as state:
-            assert state.done in (frozenset(), {"a/b"})
+            assert state.done() in (frozenset(), {"a/b"})
             state.add({"repository": "e/f", "status": "clean"})
         with State(str(path), {}) as state:
-            assert "e/f" in state.done
+            assert "e/f" in state.done()
     with State(str(path), {}), pytest.raises(ConflictError), State(str(path), {}):
         pass
     with pytest.raises(UsageError), State(str(path), {"other": 1}):
@@ -190,22 +192,76 @@ def test_lists_have_remarks() -> None:
     assert listed_in("# all\na/b # one\n\n  c/d\na/b\n") == ("a/b", "c/d")
 
 
-def test_killed_in_the_middle_it_goes_on(hub: Hub, tmp_path: Path) -> None:
-    for number in range(30):
-        hub.create(f"org/{number}", {"README.md": b"x"})
-    hub.fault("GET /api/models/org/", slow(0.05), float("inf"))
+def test_of_500_killed_in_the_middle_it_goes_on(hub: Hub, tmp_path: Path) -> None:
+    """kill -9 with rows on their way: none is lost, none comes twice, and hardly one is asked for twice."""
+    checkpoint = tiny.qwen3_next(tmp_path / "checkpoint", "mtp*")
+    for number in range(500):
+        hub.create(f"org/{number}", checkpoint if number % 50 == 0 else {"README.md": b"x"})
     state, out = tmp_path / "state.jsonl", tmp_path / "out.jsonl"
-    command = [sys.executable, "-m", "mtpfix", "scan", "org", "--state", str(state), "-j", "2", *ENGINE]
+    command = [sys.executable, "-m", "mtpfix", "scan", "org", "--state", str(state), "-j", "4", *ENGINE]
     with out.open("ab") as stdout:
         process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.DEVNULL, env=dict(os.environ))
-        while process.poll() is None and (not state.exists() or state.read_bytes().count(b"\n") < 6):
-            time.sleep(0.01)
+        while process.poll() is None and (not state.exists() or state.read_bytes().count(b"\n") < 200):
+            time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
         process.wait()
         kept = state.read_bytes().count(b"\n") - 1
-        assert 0 < kept < 30
+        assert 199 <= kept < 500
         hub.forget()
         subprocess.run(command, stdout=stdout, stderr=subprocess.DEVNULL, env=dict(os.environ), check=False)
-    names = [json.loads(line)["repository"] for line in state.read_bytes().splitlines()[1:]]
-    assert (len(names), len(set(names))) == (30, 30)
-    assert hub.count("GET", "/api/models/org/") <= 30 - kept + 2  # what was under way when the kill came
+    rows = [json.loads(line) for line in state.read_bytes().splitlines()[1:]]
+    assert (len(rows), len({row["repository"] for row in rows})) == (500, 500)
+    assert sum(row["status"] == "clean" for row in rows) == 10
+    told = [json.loads(line)["repository"] for line in out.read_bytes().splitlines()]
+    assert len(told) == len(set(told)) >= 499  # a row is kept before it is told
+    asked = Counter(call.path for call in hub.calls if call.path.endswith("/revision/main"))
+    assert sum(asked.values()) == len(asked) == 500 - kept
+
+
+@pytest.mark.usefixtures("org")
+def test_what_could_not_be_inspected_is_looked_at_again_on_request(org: Hub, tmp_path: Path) -> None:
+    state = str(tmp_path / "state.jsonl")
+    org.fault("GET /api/models/org/wrong", status(403), float("inf"))
+    assert rows(run("org", "--state", state))["org/wrong"]["status"] == "unreadable"
+    org.faults.clear()
+    assert set(rows(run("org", "--state", state, "--again"))) == {"org/wrong", "org/text"}
+    result = run("org", "--state", state)
+    assert (result.stdout, "1 clean, 1 fixable, 1 unreadable" in result.stderr) == ("", True)
+    assert run("org", "--again").exit_code == 2
+
+
+def test_the_page_shows_every_row_and_loads_nothing(org: Hub, tmp_path: Path) -> None:
+    listed, page = tmp_path / "list.txt", tmp_path / "page.html"
+    listed.write_text("org/wrong\norg/right\n<script>alert(1)</script>\norg/a\u202eb\n", "utf-8")
+    org.fault("org/right/resolve", status(403, {"X-Error-Message": "<img src=x onerror=y>"}), float("inf"))
+    run("--file", str(listed), "--html", str(page))
+    text = page.read_text("utf-8")
+    tags = Tags(text)
+    assert {"script", "img", "link", "iframe"}.isdisjoint(tags.names)
+    assert tags.names.count("details") == 2
+    assert f"{org.url}/org/wrong/tree/{org.repositories['org/wrong'].head()}" in tags.links
+    assert "default-src 'none'" in text
+    assert "\u202e" not in text
+    for shown in ("org/wrong", "MTP001", "draft fails", "&lt;img src=x", "&lt;script&gt;alert(1)", "1 fixable"):
+        assert shown in text
+
+
+def test_a_page_of_nothing(hub: Hub, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert run("nobody", "--html", str(page)).exit_code == 0
+    assert "0 repositories" in page.read_text("utf-8")
+    assert run("nobody", "--html", str(tmp_path / "no" / "page.html")).exit_code == 3
+
+
+class Tags(HTMLParser):
+    """The elements of a page and where its links lead."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.links: list[str | None] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.links += [value for name, value in attrs if name == "href"]
