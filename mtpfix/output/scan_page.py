@@ -13,7 +13,9 @@ from mtpfix.output.page import code, document, element, escaped, table
 Row = Mapping[str, Any]
 _TONES = {"clean": "good", "fixable": "bad", "partly-fixable": "bad", "not-fixable": "bad", "unreadable": "warn"}
 _MARKS = {"loads": ("✓", "good"), "fails": ("✗", "bad"), "degrades": ("!", "warn")}
+_FIRST = ("vllm", "sglang")
 _SHORT = 12
+_STYLE = "\n.scan td { white-space: nowrap; }\n"
 
 
 def scan_page(rows: Sequence[Row], *, title: str, hub: str) -> str:
@@ -30,7 +32,7 @@ def scan_page(rows: Sequence[Row], *, title: str, hub: str) -> str:
         + _section("Not inspected", _unreadable(unreadable, hub), len(unreadable))
         + element("p", f"mtpfix {escaped(mtpfix.__version__)}", class_="faint")
     )
-    return document(f"mtpfix: {title}", f"<main>{body}</main>")
+    return document(f"mtpfix: {title}", f"<main>{body}</main>", style=_STYLE)
 
 
 def _counts(rows: Sequence[Row]) -> str:
@@ -61,12 +63,10 @@ def _section(heading: str, inner: str, count: int, *, opened: bool = False) -> s
 
 
 def _inspected(rows: Sequence[Row], hub: str) -> str:
-    engines = sorted({name for row in rows for name in row["engines"]}, key=lambda name: (name not in _FIRST, name))
+    found = {name for row in rows for name in row["engines"]}
+    engines = [*(name for name in _FIRST if name in found), *sorted(found.difference(_FIRST))]
     head = ["repository", "status", "errors", *engines, "entries", "family", "format"]
-    return table((escaped(title) for title in head), (_cells(row, engines, hub) for row in rows))
-
-
-_FIRST = ("vllm", "sglang")
+    return table((escaped(title) for title in head), (_cells(row, engines, hub) for row in rows), class_="scan")
 
 
 def _cells(row: Row, engines: Sequence[str], hub: str) -> list[str]:
