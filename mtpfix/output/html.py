@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import mtpfix
 from mtpfix.diff import unified
 from mtpfix.model import Finding, Report, VerdictKind
 from mtpfix.output import human, matrix
@@ -27,6 +28,7 @@ _MARKS: dict[VerdictKind, tuple[str, str]] = {
 _TONES = {"error": "bad", "warning": "warn", "note": "faint"}
 _MOST_GROUPS = 12
 _LONGEST_DIFF = 120_000
+_FOOT = "Verdicts are predictions, read from the engines' sources and held to recorded loads."
 _LINES = {"+": "add", "-": "del", "@": "at"}
 
 
@@ -34,14 +36,18 @@ def check_page(result: CheckResult, _page: Page) -> str:
     """One page with every report; where there are several each can be folded away."""
     bodies = [_report(report, result, at) for at, report in enumerate(result.reports)]
     if result.several:
-        bodies = [
-            element("details", element("summary", escaped(human.title(report.source))) + body, class_="report", open="")
-            for report, body in zip(result.reports, bodies, strict=True)
-        ]
+        bodies = [_folding(report, body) for report, body in zip(result.reports, bodies, strict=True)]
     title = ", ".join(human.title(report.source) for report in result.reports)
     data = [map_data(report.atlas) if report.atlas else None for report in result.reports]
-    body = f"<main>{''.join(bodies)}</main>"
+    foot = escaped(f"mtpfix {mtpfix.__version__}. {_FOOT}")
+    body = f"<main>{''.join(bodies)}</main><footer>{foot}</footer>"
     return document(f"mtpfix: {title}", body, style=asset("map.css"), script=asset("map.js"), data=data)
+
+
+def _folding(report: Report, body: str) -> str:
+    """A report that can be folded away; one without errors is."""
+    opened = {} if report.status == "clean" else {"open": ""}
+    return element("details", element("summary", escaped(human.title(report.source))) + body, class_="report", **opened)
 
 
 def _report(report: Report, result: CheckResult, at: int) -> str:
@@ -112,11 +118,7 @@ def _causes(report: Report) -> str:
     """What goes wrong, the engine's own words below; what is only unsupported or unknown in small print."""
     found = matrix.causes(report.engines)
     wrong = [_cause(why) for why in found if why.verdict in ("fails", "degrades")]
-    rest = [
-        f"{why.engine} {spans(why.spans, SHOWN)}: {listed(why.parts)} {why.verdict}: {why.reason}"
-        for why in found
-        if why.verdict not in ("fails", "degrades")
-    ]
+    rest = human.silences(found, SHOWN)
     small = element("p", "<br>".join(map(escaped, rest)), class_="more") if rest else ""
     return (element("ul", "".join(wrong), class_="causes") if wrong else "") + small
 
@@ -188,7 +190,7 @@ def _fix(report: Report) -> str:
     if not report.plan.edits:
         return f"<section><h2>The fix</h2>{held}</section>" if held else ""
     text = unified(report.plan.before, report.plan.after)
-    lines = "".join(_diff_lines(text[:_LONGEST_DIFF].split("\n")))
+    lines = "".join(_diff_lines(text[:_LONGEST_DIFF].removesuffix("\n").split("\n")))
     cut = "" if len(text) <= _LONGEST_DIFF else "<p>The rest: mtpfix apply --dry-run</p>"
     proof = " ".join(human.certificate_lines(report.plan, SHOWN))
     return (

@@ -220,7 +220,7 @@ def _causes(report: Report, page: Page) -> list[str]:
     for why in found:
         if why.verdict in _TROUBLE:
             lines += _cause(why, told, page)
-    for line in _silences([why for why in found if why.verdict not in _TROUBLE], page):
+    for line in silences(found, page):
         lines += [paint(piece, page, "dim") for piece in paragraph(line, page, indent="  ", hanging="    ")]
     return ["", *lines] if lines else []
 
@@ -236,10 +236,13 @@ def _cause(why: matrix.Why, told: frozenset[str], page: Page) -> list[str]:
     return lines
 
 
-def _silences(found: Sequence[matrix.Why], page: Page) -> list[str]:
-    """`vllm 0.12.0–0.29.0, sglang 0.5.9–0.5.19: unsupported: this release does not know it`: a line a reason."""
+def silences(found: Iterable[matrix.Why], page: Page) -> list[str]:
+    """Why engines say nothing about a part, a line a reason.
+
+    `vllm 0.12.0–0.29.0, sglang 0.5.9–0.5.19: draft unsupported: this release does not know the format`
+    """
     alike: dict[tuple[VerdictKind, str, tuple[Part, ...]], list[str]] = {}
-    for why in found:
+    for why in (why for why in found if why.verdict not in _TROUBLE):
         place = f"{why.engine} {listing.spans(why.spans, page)}"
         alike.setdefault((why.verdict, why.reason, why.parts), []).append(place)
     return [

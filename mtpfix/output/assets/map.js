@@ -60,6 +60,8 @@
     return { experts, count, scheme, tensors: data.tensors[tensors], listed, vectors: { before, after } };
   }
 
+  const wrong = (state) => state === "fails" || state === "degrades";
+  const reasons = (verdicts) => [...new Set(Object.values(verdicts).map(([, reason]) => reason).filter(Boolean))].join("; ");
   const rulings = (data, one, view, side) => data.sets[data.vectors[one.vectors[side]][view]].map((at) => ruling(data, at));
 
   /** The worst that comes of some rulings: "" where all load, "none" without rulings. */
@@ -81,12 +83,13 @@
       this.picked = null;
       this.build();
       this.update();
+      if (this.trouble.length) this.pick(this.trouble[0]);
     }
 
     /** What a reader should see first: releases that the fix mends, else those with trouble, the newest of them. */
     firstView() {
-      const wrong = (verdicts) => Object.values(verdicts).filter(([verdict]) => verdict === "fails" || verdict === "degrades").length;
-      const rank = (view) => 4 * (wrong(view.before) > wrong(view.after)) + 2 * (wrong(view.before) > 0) + view.latest;
+      const ill = (verdicts) => Object.values(verdicts).filter(([verdict]) => wrong(verdict)).length;
+      const rank = (view) => 4 * (ill(view.before) > ill(view.after)) + 2 * (ill(view.before) > 0) + view.latest;
       return this.ordered().reduce((best, one) => (rank(one.view) > rank(best.view) ? one : best)).at;
     }
 
@@ -221,15 +224,15 @@
 
     update() {
       this.sync();
-      const trouble = [];
+      this.trouble = [];
       for (const cell of this.cells) {
         const states = cell.members.map((one) => standing(rulings(this.data, one, this.state.view, this.state.side)));
         const state = states.reduce((worst, one) => (RANK.indexOf(one) > RANK.indexOf(worst) ? one : worst));
-        if (state === "fails" || state === "degrades") trouble.push(cell);
-        cell.hit = cell.members.reduce((sum, one, at) => sum + (states[at] === "fails" || states[at] === "degrades" ? one.count : 0), 0) * cell.layers;
+        if (wrong(state)) this.trouble.push(cell);
+        cell.hit = cell.members.reduce((sum, one, at) => sum + (wrong(states[at]) ? one.count : 0), 0) * cell.layers;
         this.paint(cell, state);
       }
-      this.say(trouble);
+      this.say();
       this.tell();
     }
 
@@ -248,31 +251,36 @@
       return Math.max(packed.indexOf(scheme), 0) % 8;
     }
 
-    say(trouble) {
-      const { view } = this;
-      const verdicts = view[this.state.side];
+    /** What the switches have chosen, in a line: the verdicts, and how many modules disagree. */
+    say() {
+      const verdicts = this.view[this.state.side];
       const parts = Object.entries(verdicts).map(([part, [verdict]]) =>
         el("span", { class: `pill ${TONES[verdict]}`, text: `${part}: ${MARKS[verdict]} ${verdict}` }));
-      const count = trouble.reduce((sum, cell) => sum + cell.hit, 0);
+      const count = this.trouble.reduce((sum, cell) => sum + cell.hit, 0);
       const words = count ? `${count.toLocaleString("en")} ${count === 1 ? "module disagrees" : "modules disagree"}` :
-        Object.values(verdicts).every(([verdict]) => verdict === "loads") ? "every module loads as it is stored" : "";
-      const next = count ? el("button", { type: "button", class: "jump", text: "show", onclick: () => this.jump(trouble) }) : null;
+        Object.values(verdicts).every(([verdict]) => verdict === "loads") ? "every module loads as it is stored" : reasons(verdicts);
+      const next = count ? el("button", { type: "button", class: "jump", text: this.trouble.length > 1 ? "next" : "show", onclick: () => this.jump() }) : null;
       this.says.replaceChildren(...parts, el("span", { text: words }), ...(next ? [next] : []));
     }
 
-    jump(trouble) {
-      const at = trouble.indexOf(this.picked);
-      const cell = trouble[(at + 1) % trouble.length];
+    jump() {
+      const cell = this.trouble[(this.trouble.indexOf(this.picked) + 1) % this.trouble.length];
       this.pick(cell);
       this.focus(cell.button);
     }
 
     legend() {
-      const sample = (classes, text) => el("li", {}, el("span", { class: `cell ${classes}` }), text);
+      const { data } = this;
+      const sample = (classes, text, mark = "") => el("li", {}, el("span", { class: `cell ${classes}`, text: mark, "aria-hidden": true }), text);
+      const decided = (decision) => data.rulings.some((raw) => raw[2] === decision);
+      const mixed = data.classes.some((members) => new Set(members.map((raw) => raw[2])).size > 1);
       return el("ul", { class: "legend", "aria-label": "legend" },
-        ...this.data.schemes.map(([name, kind, count], at) => sample(`${kind} p${this.colour(at)}`, `${name}${times(count)}`)),
+        ...data.schemes.map(([name, kind, count], at) => sample(`${kind} p${this.colour(at)}`, `${name}${times(count)}`)),
+        mixed ? sample("plain mixed", "experts stored unlike") : null,
         sample("fails plain", "decided otherwise than stored: loading fails"),
-        sample("degrades plain", "loads, silently wrong"));
+        sample("degrades plain", "loads, silently wrong"),
+        decided("absent") ? sample("plain absent", "not built", "–") : null,
+        decided("unknown") ? sample("plain", "unknown", "?") : null);
     }
 
     // -- the chosen cell
@@ -292,7 +300,9 @@
         return;
       }
       const cell = this.picked;
-      this.detail.replaceChildren(el("h3", {}, code(cell.name)), ...cell.members.flatMap((one) => this.memberText(cell, one)));
+      const ill = (one) => wrong(standing(rulings(this.data, one, this.state.view, this.state.side)));
+      const members = [...cell.members.filter(ill), ...cell.members.filter((one) => !ill(one))];
+      this.detail.replaceChildren(el("h3", {}, code(cell.name)), ...members.flatMap((one) => this.memberText(cell, one)));
     }
 
     memberText(cell, one) {
@@ -321,13 +331,8 @@
       }
       return [...shown.values()].flatMap(({ titles, found }) => [
         el("h4", { text: `${view.engine} ${span(view)}${this.data.changed ? `, ${titles.join(" and ")}` : ""}` }),
-        ...(found.length ? found.map((what) => this.rulingText(cell, what, scheme)) : [this.silence(view)]),
+        ...(found.length ? found.map((what) => this.rulingText(cell, what, scheme)) : [el("p", { class: "faint", text: reasons(view.before) || "nothing is asked about it" })]),
       ]);
-    }
-
-    silence(view) {
-      const reasons = [...new Set(Object.values(view.before).map(([, reason]) => reason).filter(Boolean))];
-      return el("p", { class: "faint", text: reasons.join("; ") || "nothing is asked about it" });
     }
 
     rulingText(cell, open, scheme) {
