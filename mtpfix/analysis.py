@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from mtpfix import releases
-from mtpfix.checkpoint.jsonfiles import parse_json
+from mtpfix.checkpoint.jsonfiles import NAMES, parse_json
 from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, tables_under, world_of
 from mtpfix.engines.base import Engine
 from mtpfix.engines.registry import ENGINES
@@ -23,23 +24,39 @@ from mtpfix.model import (
     Draft,
     EngineRow,
     Finding,
+    Index,
     JsonFile,
     Location,
+    Part,
     Plan,
+    Rename,
     Report,
     Status,
     VerdictKind,
 )
-from mtpfix.planning import build, changed_files, editable, in_config, reads_sidecar, relevant, solutions, usable
+from mtpfix.planning import (
+    build,
+    changed_files,
+    count_edits,
+    editable,
+    held_counts,
+    in_config,
+    reads_sidecar,
+    relevant,
+    solutions,
+    usable,
+)
 from mtpfix.rules import RULES
 from mtpfix.rules.base import Claim, Context, Key, key_of
 from mtpfix.rules.claims import claims
 from mtpfix.solve import Solution
 from mtpfix.storage.modules import tensors_of
-from mtpfix.verdicts import Mismatch, engine_row, forced, mismatches
+from mtpfix.verdicts import Mismatch, engine_row, forced, mismatches, rank_of
 
 if TYPE_CHECKING:
     from mtpfix.atlas import Tabled
+    from mtpfix.mending import Mending
+    from mtpfix.rebuild import Rebuild
 
 Scope = Literal["mtp", "all"]
 Wanted = Mapping[str, frozenset[str]]
@@ -116,15 +133,22 @@ def analyse(
     fmt = _format_name(world)
     wanted = wanted_releases(engines, fmt)
     shown = [ENGINES[name] for name in (wanted if engines else ENGINES)]
-    found = _shown_judges(judges(world, shown), wanted if engines else None)
-    study = _Study(world, found, wanted)
+
+    def choose(of: World) -> tuple[Judge, ...]:
+        return _shown_judges(judges(of, shown), wanted if engines else None)
+
+    study = _Study(world, choose, wanted)
     report = study.report(fmt, scope, unsafe)
     return replace(report, atlas=study.atlas(bool(report.plan.edits))) if atlas else report
 
 
 def repaired(checkpoint: Checkpoint, contents: Mapping[str, bytes]) -> Checkpoint:
     """The checkpoint with other contents of some JSON files; UnreadableError where one does not parse."""
-    parsed = {name: parse_json(name, raw)[0] for name, raw in contents.items()}
+    for name in contents.keys() - set(NAMES):
+        from mtpfix.rebuild import reindexed
+
+        checkpoint = reindexed(checkpoint, name, contents[name])
+    parsed = {name: parse_json(name, raw)[0] for name, raw in contents.items() if name in NAMES}
     return replace(checkpoint, files={**checkpoint.files, **parsed})
 
 
@@ -143,8 +167,9 @@ def _shown_judges(found: Sequence[Judge], wanted: Wanted | None) -> tuple[Judge,
 class _Study:
     """One analysis: the tables before and after the plan, and what follows from them."""
 
-    def __init__(self, world: World, found: tuple[Judge, ...], wanted: Wanted) -> None:
-        self.world, self.judges, self.wanted = world, found, wanted
+    def __init__(self, world: World, choose: Callable[[World], tuple[Judge, ...]], wanted: Wanted) -> None:
+        self.world, self.choose, self.wanted = world, choose, wanted
+        self.judges = found = choose(world)
         self.before = tables(world, found)
         self.wrong = {id(table.judge): list(mismatches(world, table)) for table in self.before}
         self.in_plan = tuple(id(judge) for judge in usable(world, relevant(found, wanted)))
@@ -203,6 +228,59 @@ class _Study:
             if key_of(item) not in known and item.kind in kinds
         }
 
+    @property
+    def wrong_in_plan(self) -> list[Mismatch]:
+        return [item for at in self.in_plan for item in self.wrong[at]]
+
+    @property
+    def tabled(self) -> list[Table]:
+        """The tables of the releases that a plan must satisfy."""
+        return [table for table in self.before if id(table.judge) in self.in_plan]
+
+    def _is_out_of_step(self) -> bool:
+        """Whether the index says something else than the headers, or is missing where it would help."""
+        checkpoint = self.world.checkpoint
+        if checkpoint.index is None:
+            return len(checkpoint.shards) > 1
+        return checkpoint.index != Index(checkpoint.index.file) or bool(checkpoint.duplicates)
+
+    @cached_property
+    def misnamed(self) -> tuple[Rename, ...]:
+        """Scales that only have the wrong name."""
+        if not any(item.kind == "scales" for item in self.wrong_in_plan):
+            return ()
+        from mtpfix.mending import renames
+
+        return renames(self.tabled, self.wrong_in_plan, self.world)
+
+    @cached_property
+    def mended(self) -> tuple[Mending, _Study] | None:
+        """What mends index and headers, and the checkpoint with it looked at; None where nothing does without harm.
+
+        In a repository on the Hub no header can be edited.
+        """
+        names = () if self.world.checkpoint.source.kind == "hub" else self.misnamed
+        if not names and not self._is_out_of_step():
+            return None
+        from mtpfix.mending import mended
+
+        for tried in dict.fromkeys((names, ())):
+            found = mended(self.world, tried)
+            if found is None:
+                continue
+            if not tried and found.change and found.change.created:
+                return found, self  # engines open the same files as before
+            study = _Study(world_of(found.checkpoint), self.choose, self.wanted)
+            if self._no_worse(study, ("target", "draft") if tried else ("target",)):
+                return found, study
+        return None
+
+    def _no_worse(self, study: _Study, parts: Sequence[Part]) -> bool:
+        """Whether after another study's plan no release is worse off with some parts than before."""
+        now = _by_release(self.rows(self.before, self.wrong))
+        then = _by_release(study.rows(study.after, study.left))
+        return all(rank_of(then[at]) <= rank_of(now[at]) for at in now.keys() & then.keys() if at[2] in parts)
+
     def rows(self, decided: Sequence[Table], wrong: Mapping[int, list[Mismatch]]) -> tuple[EngineRow, ...]:
         """The verdict matrix of some tables."""
         return tuple(engine_row(table, wrong[id(table.judge)], forced(self.world, table)) for table in decided)
@@ -210,9 +288,8 @@ class _Study:
     def findings(self, scope: Scope) -> tuple[Finding, ...]:
         """What the rules say, errors first."""
         world = self.world
-        found = [item for at in self.in_plan for item in self.wrong[at]]
+        found, tabled = self.wrong_in_plan, self.tabled
         left = [item for at in self.in_plan for item in self.left[at]]
-        tabled = [table for table in self.before if id(table.judge) in self.in_plan]
         fragment = next(iter(editable(world.files)), None)
         context = Context(
             world=world,
@@ -223,13 +300,42 @@ class _Study:
             solutions=self.solutions,
             claims=claims(world, tabled, _in_scope(found, left, scope), left),
             sidecar=self.sidecar(),
+            reindex=self._reindex(),
+            renames=self._renames(),
         )
         out = [finding for rule in RULES for finding in rule.check(context)]
         order = {"error": 0, "warning": 1, "note": 2}
         return tuple(sorted(out, key=lambda finding: (order[finding.severity], finding.part != "draft", finding.rule)))
 
-    def plan(self, found: Sequence[Finding], unsafe: bool) -> Plan:
-        """The plan; where no finding is fixed safely, the lists stay as they are."""
+    def _reindex(self) -> Rebuild | None:
+        if not self._is_out_of_step():
+            return None
+        from mtpfix.mending import rebuilt
+
+        found = rebuilt(self.world)
+        if found.change is not None and (self.mended is None or self.mended[0].change is None):
+            return replace(found, change=None, reason="an engine that loads the target now would not any more")
+        return found
+
+    def _renames(self) -> tuple[Rename, ...]:
+        if self.world.checkpoint.source.kind == "hub":
+            return self.misnamed
+        return self.mended[0].renames if self.mended else ()
+
+    def plan(self, found: Sequence[Finding], scope: Scope, unsafe: bool) -> Plan:
+        """The plan; where no finding is fixed safely, the lists stay as they are. With `unsafe` it is made for the
+        checkpoint with its index and headers mended."""
+        if self.mended is None:
+            return self._plan(found, unsafe)
+        from mtpfix import mending
+
+        change, study = self.mended
+        if unsafe:
+            return mending.joined(study._plan(study.findings(scope), unsafe), change)
+        held = (*held_counts(count_edits(study.world)), *mending.words(change))
+        return replace(self._plan(found, unsafe), held_back=held)
+
+    def _plan(self, found: Sequence[Finding], unsafe: bool) -> Plan:
         useful = any(finding.severity == "error" and finding.fix == "safe" for finding in found)
         return build(self.world, self.solutions if useful else (), self.before, self.after, unsafe=unsafe)
 
@@ -249,7 +355,8 @@ class _Study:
         found = self.findings(scope)
         configs = tuple(Location(each.file, each.pointer) for each in editable(world.files))
         places = [*configs, *(place for finding in found for place in finding.locations)]
-        plan = self.plan(found, unsafe)
+        plan = self.plan(found, scope, unsafe)
+        last = self.mended[1] if unsafe and self.mended else self
         return Report(
             source=checkpoint.source,
             family=world.family.name if world.family else "unknown",
@@ -266,8 +373,12 @@ class _Study:
             notes=_notes(world),
             configs=configs,
             texts={place.file: world.files[place.file].raw for place in places if place.file in world.files},
-            after=self.rows(self.after, self.left) if plan.edits else (),
+            after=() if plan.empty else last.rows(last.after, last.left),
         )
+
+
+def _by_release(rows: Iterable[EngineRow]) -> dict[tuple[str, str, Part], VerdictKind]:
+    return {(row.engine, release, row.part): row.verdict for row in rows for release in row.releases}
 
 
 def _in_scope(found: Sequence[Mismatch], left: Sequence[Mismatch], scope: Scope) -> list[Mismatch]:

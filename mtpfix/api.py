@@ -51,7 +51,8 @@ def check(
 
     Raises UnreadableError where nothing can be concluded, UsageError for an engine that is none.
     """
-    return analysis.analyse(read(source, access), engines=tuple(engines), scope=scope, unsafe=unsafe, atlas=atlas)
+    checkpoint = read(source, access, keep_index=unsafe)
+    return analysis.analyse(checkpoint, engines=tuple(engines), scope=scope, unsafe=unsafe, atlas=atlas)
 
 
 def plan(report: Report) -> Plan:
@@ -72,7 +73,16 @@ def apply(repair: Plan | Report) -> tuple[str, ...]:
         raise UsageError("only a directory can be changed", subject=chosen.source.id)
     from mtpfix import store
 
-    record = store.apply_files(chosen.source.id, chosen.before, chosen.after)
+    before: dict[str, bytes | store.Stamp | None] = {}
+    after: dict[str, bytes | store.Large | store.Overwrite] = {}
+    if chosen.renames:
+        from mtpfix.renaming import prepared
+
+        for shard, (stamp, new) in prepared(chosen.source.id, chosen.renames).items():
+            before[shard], after[shard] = stamp, new
+    created = chosen.index.file if chosen.index and chosen.index.created else ""
+    before.update({name: None if name == created else raw for name, raw in chosen.before.items()})
+    record = store.apply_files(chosen.source.id, before, {**after, **chosen.after})
     return tuple(change.name for change in record.changes) if record else ()
 
 
@@ -82,7 +92,7 @@ def ensure(path: Pathish, *, engines: Sequence[str] = (), scope: Scope = "mtp") 
     Raises FindingsError, which carries the report, where errors remain.
     """
     report = check(path, engines=engines, scope=scope)
-    if report.plan.edits:
+    if not report.plan.empty:
         apply(report)
         report = check(path, engines=engines, scope=scope)
     if report.status != "clean":
@@ -214,10 +224,12 @@ def draft_tensors(source: Pathish, *, access: Access | None = None) -> tuple[Dra
 
 
 def diff_of(repair: Plan) -> str:
-    """A plan as a unified diff."""
+    """A plan as a unified diff; an index that changes in many lines is left out (`human.plan_text` tells of it)."""
     from mtpfix import diff
+    from mtpfix.output import human
 
-    return diff.unified(repair.before, repair.after)
+    told = {repair.index.file} if repair.index and human.is_long(repair.index) else set()
+    return diff.unified(repair.before, {name: raw for name, raw in repair.after.items() if name not in told})
 
 
 def config_diff(found: GraftPlan) -> str:
@@ -240,10 +252,13 @@ def snapshot(source: Pathish, *, access: Access | None = None) -> bytes:
         return pack(found, files)
 
 
-def read(source: Pathish, access: Access | None = None) -> Checkpoint:
-    """The checkpoint of a source: headers and JSON files. Raises UnreadableError, UsageError for what is no source."""
+def read(source: Pathish, access: Access | None = None, *, keep_index: bool = False) -> Checkpoint:
+    """The checkpoint of a source: headers and JSON files. Raises UnreadableError, UsageError for what is no source.
+
+    keep_index  of a directory or bundle the index is kept even where it says what the headers say
+    """
     access = access or Access()
-    return opening.read(_mended(parse(source, access.revision)), access)
+    return opening.read(_mended(parse(source, access.revision)), access, keep_index=keep_index)
 
 
 def _mended(source: Source) -> Source:

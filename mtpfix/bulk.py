@@ -36,6 +36,13 @@ class Target:
         for start in range(0, len(view), PIECE):
             self._put(view[start : start + PIECE], at + start)
 
+    def put_whole(self, data: bytes, at: int) -> None:
+        """Write in one call and read back: what replaces bytes that somebody may be reading. Raises as `put`."""
+        if os.pwrite(self.descriptor, data, at) < len(data):
+            self.put(data, at)  # a full disk says so now
+        if os.pread(self.descriptor, len(data), at) != data:
+            raise WriteError(f"{self.name}: other bytes come back than were written", subject=self.name, hint=_DAMAGED)
+
     def _put(self, view: memoryview, at: int) -> None:
         rest = view
         while rest:

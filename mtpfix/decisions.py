@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from mtpfix import releases
+from mtpfix.engines import openings
 from mtpfix.engines.base import Engine, Matcher, MatchQuery, Method
 from mtpfix.engines.sources import CONFIG, Fragment, declared, fragment_for, refusal
 from mtpfix.families import identify
@@ -44,9 +45,6 @@ from mtpfix.storage.layer_types import LayerTypes, contradiction
 from mtpfix.storage.modules import stored_modules
 
 Known = Literal["known", "unsupported", "unknown"]
-# Engines that look for weights in the top folder only, whatever the index says: vllm-0.33.0
-# model_executor/model_loader/weight_utils.py:590-616, sglang-0.5.23 srt/model_loader/weight_utils.py:757-808.
-TOP_ONLY = ("vllm", "sglang")
 UNQUANTIZED = Method("unquantized")
 _NO_CONFIG = Answer("plain", Cause(rule="the checkpoint has no quantization config"))
 _PROJECTIONS = ("mtp.fc", "pre_projection", "post_projection")
@@ -176,6 +174,16 @@ def _listed(matcher: Matcher, row: Row) -> Answer:
     if asked.layer == "absent":
         return Answer("absent", Cause(rule=asked.why or "the engine builds no such module"))
     return Answer("plain", Cause(rule=asked.why or "the model class builds it without asking the quantization config"))
+
+
+# Whether an engine opens every file, which ones though the index does not name them, and no file in folders below.
+Opens = tuple[bool, tuple[str, ...], bool]
+
+
+def _is_opened(raw: RawModule, opens: Opens) -> bool:
+    """Whether a module lies in a file that an engine opens."""
+    every, also, top_only = opens
+    return (every or raw.listed or raw.shard in also) and not (top_only and "/" in raw.shard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +330,7 @@ class World:
     def checkpoint_lists_missing_draft(self) -> bool:
         """Whether the index names draft tensors in files that are missing: then the index is at fault."""
         index = self.checkpoint.index
-        if index is None or self.family is None:
+        if index is None or self.family is None or not index.missing_shards:
             return False
         return any(is_draft(self.family, key_of(name), self.layers) for name in index.ghosts)
 
@@ -335,22 +343,35 @@ class World:
 
     def reading(self, engine: str, release: str) -> Reading:
         """What an engine comes to read of the draft; "" stands for one that opens the files of the index, no other."""
-        rows = self.family.beside if self.family else ()
-        also = tuple(row.file for row in rows if row.engine == engine and releases.holds(release, row.span))
-        top_only = engine in TOP_ONLY
-        if (also, top_only) not in self._readings:
-            self._readings[also, top_only] = self._reading(also, top_only)
-        return self._readings[also, top_only]
+        opens = self._opens(engine, release)
+        if opens not in self._readings:
+            self._readings[opens] = self._reading(opens)
+        return self._readings[opens]
+
+    def unread_target(self, engine: str, release: str) -> str:
+        """A module of the target that an engine does not come to read; "" where it reads all."""
+        opens = self._opens(engine, release)
+        units = self.by_part["target"] if self._has_unopened else ()
+        return next((unit.name for unit in units if not _is_opened(unit.stored.raw, opens)), "")
 
     @cached_property
-    def _readings(self) -> dict[tuple[tuple[str, ...], bool], Reading]:
+    def _has_unopened(self) -> bool:
+        return bool(self.nested) or not all(raw.listed for raw in self.checkpoint.modules.values())
+
+    def _opens(self, engine: str, release: str) -> Opens:
+        rows = self.family.beside if self.family else ()
+        also = tuple(row.file for row in rows if row.engine == engine and releases.holds(release, row.span))
+        if not engine:
+            return False, also, False
+        rule = openings.opening(engine, release)
+        return not rule.by_index, also, rule.below != "opened"
+
+    @cached_property
+    def _readings(self) -> dict[tuple[bool, tuple[str, ...], bool], Reading]:
         return {}
 
-    def _reading(self, also: tuple[str, ...], top_only: bool) -> Reading:
-        def opened(raw: RawModule) -> bool:
-            return (raw.listed or raw.shard in also) and not (top_only and "/" in raw.shard)
-
-        units = tuple(unit for unit in self.by_part["draft"] if opened(unit.stored.raw))
+    def _reading(self, opens: Opens) -> Reading:
+        units = tuple(unit for unit in self.by_part["draft"] if _is_opened(unit.stored.raw, opens))
         layers = {layer_of(unit.name) for unit in units} - {None}
         enough = bool(units) and len(layers) >= (self.declared or 0) * self.steps
         loadable = enough or (self.family is not None and self.family.separate)
@@ -458,7 +479,7 @@ def judges(world: World, engines: Iterable[Engine], *, fragment: Fragment | None
 def _engine_judges(world: World, engine: Engine, fragment: Fragment | None) -> list[Judge]:
     names = releases.modelled(engine.name)
     methods = {name: _method(world, engine, name, fragment) for name in names}
-    points = {names[0], *_family_points(world, engine.name)}
+    points = {names[0], *_family_points(world, engine.name), *_file_points(world, engine.name)}
     points.update(new for old, new in pairwise(names) if methods[old] != methods[new])
     for method in {found.name for found in methods.values() if found.name}:
         points.update(engine.change_points(method))
@@ -472,6 +493,12 @@ def _engine_judges(world: World, engine: Engine, fragment: Fragment | None) -> l
 
 def _family_points(world: World, engine: str) -> tuple[str, ...]:
     return change_points(world.family, engine) if world.family else ()
+
+
+def _file_points(world: World, engine: str) -> tuple[str, ...]:
+    """The releases in which it changed what a missing file does, where one is missing."""
+    index = world.checkpoint.index
+    return openings.points(engine) if index is not None and (index.missing_shards or world.nested) else ()
 
 
 def _method(world: World, engine: Engine, release: str, fragment: Fragment | None) -> Method:

@@ -227,8 +227,9 @@ class Location:
 class Edit:
     """One RFC 6902 operation on a file.
 
-    first  an added object member goes before its siblings instead of after them. RFC 6902 knows no
-           order, so it shows in the file only: for lists of rules where the first match wins.
+    first   an added object member goes before its siblings instead of after them. RFC 6902 knows no
+            order, so it shows in the file only: for lists of rules where the first match wins.
+    before  an added object member goes before this one, which is there already
     """
 
     file: str
@@ -236,6 +237,52 @@ class Edit:
     pointer: str
     value: Any = None
     first: bool = False
+    before: str | None = None
+
+
+class Listing(NamedTuple):
+    """A name in the index: the file that it is put in, before and after; "" where it is not listed."""
+
+    tensor: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChange:
+    """The index written again from the headers.
+
+    created   whether there is none yet
+    listings  every name that comes, goes or moves, in the order in which they are edited
+    size      `metadata.total_size` after it, where that changes
+    """
+
+    file: str
+    listings: tuple[Listing, ...] = ()
+    size: int | None = None
+    created: bool = False
+
+    @property
+    def added(self) -> tuple[Listing, ...]:
+        return tuple(row for row in self.listings if not row.before)
+
+    @property
+    def removed(self) -> tuple[Listing, ...]:
+        return tuple(row for row in self.listings if not row.after)
+
+    @property
+    def moved(self) -> tuple[Listing, ...]:
+        return tuple(row for row in self.listings if row.before and row.after)
+
+
+class Rename(NamedTuple):
+    """A tensor that gets another name in the header of its shard; what is stored stays."""
+
+    shard: str
+    old: str
+    new: str
+    dtype: str
+    shape: tuple[int, ...]
 
 
 class Contrast(NamedTuple):
@@ -329,6 +376,8 @@ class Certificate:
 
     decisions  "vllm 0.33.0" -> how many decisions were compared before and after the patch
     newly_plain_quantized  modules that are stored quantized and became plain: always 0 in a plan that is offered
+    tensors_renamed  in the headers of shards, whose data stay as they are, byte for byte
+    names_listed, names_unlisted  that come into the index (or to another file in it), and that go
     """
 
     modules: int = 0
@@ -337,6 +386,9 @@ class Certificate:
     newly_plain_quantized: int = 0
     entries_added: int = 0
     entries_removed: int = 0
+    tensors_renamed: int = 0
+    names_listed: int = 0
+    names_unlisted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +396,9 @@ class Plan:
     """The patch of all chosen fixes.
 
     edits        RFC 6902 operations in the order in which they apply, per file
-    before/after exact bytes of each changed file; a plan without edits has neither
+    index        the index written again, if it is
+    renames      tensors that get another name in the header of their shard
+    before/after exact bytes of each JSON file that changes, none of an index that is not there yet
     held_back    fixes that only --unsafe-fixes releases, in words
     source       the checkpoint that it repairs; None as long as nobody asked to apply it
     """
@@ -355,6 +409,19 @@ class Plan:
     certificate: Certificate = field(default_factory=Certificate)
     held_back: tuple[str, ...] = ()
     source: Source | None = None
+    index: IndexChange | None = None
+    renames: tuple[Rename, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing changes."""
+        return not (self.edits or self.index or self.renames)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Every file that changes: JSON files of the format first, then the index, then shards."""
+        rest = [self.index.file] if self.index else []
+        return tuple(dict.fromkeys([*(edit.file for edit in self.edits), *rest, *(row.shard for row in self.renames)]))
 
 
 class Ruling(NamedTuple):

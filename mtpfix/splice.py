@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -73,7 +73,7 @@ class _Miss(Exception):
 def splice(raw: bytes, edits: Sequence[Edit]) -> bytes:
     """The bytes of a JSON file after RFC 6902 operations, which all name that one file.
 
-    An added object member goes behind its siblings, or before them all where the edit says `first`. A
+    An added object member goes behind its siblings, or before them all or one where the edit says so. A
     pointer to a member that occurs twice means the last one, as it does for every parser; removing it
     removes all of them. Raises UnreadableError if `raw` is not JSON and WriteError if an edit does not fit.
     """
@@ -98,6 +98,26 @@ def stretches(raw: bytes, file: str, pointers: Iterable[str]) -> tuple[str, list
     text = _decoded(raw, file)[2]
     document = _Document(text, file)
     return text, [document.stretch(patch.tokens(pointer)) for pointer in pointers]
+
+
+def renamed_members(raw: bytes, names: Mapping[str, str], file: str) -> bytes:
+    """The bytes of a JSON object with other names for some members; nothing else changes.
+
+    Raises UnreadableError if `raw` is not JSON, WriteError if a member is not there exactly once or the new name is.
+    """
+    bom, encoding, text = _decoded(raw, file)
+    document = _Document(text, file)
+    try:
+        root = document.outermost()
+        exchanges = sorted(root.renaming(old, new) for old, new in names.items())
+    except _Miss as error:
+        raise WriteError(f"{file}: cannot rename: {error}", subject=file, hint=_HINT) from error
+    parts: list[str] = []
+    done = 0
+    for start, end, new in exchanges:
+        parts += (text[done:start], new)
+        done = end
+    return bom + "".join((*parts, text[done:])).encode(encoding, "surrogatepass")
 
 
 def _decoded(raw: bytes, file: str) -> tuple[bytes, str, str]:
@@ -243,6 +263,13 @@ class _Document:
             message = f"{edit.file}: cannot {edit.op} {edit.pointer or 'the whole document'}: {error}"
             raise WriteError(message, subject=edit.file, hint=_HINT) from error
         return self
+
+    def outermost(self) -> _Object:
+        """The object that the text is. Raises _Miss where it is none."""
+        found = self._container(self.start, None, "")
+        if not isinstance(found, _Object):
+            raise _Miss("the outermost value is no object")
+        return found
 
     def render(self) -> str:
         """The text with all edits. What changed inside an entry that is gone has no effect."""
@@ -488,6 +515,7 @@ class _Object(_Container):
 
     index  key -> its last member; twins  key -> all its members, where there are several
     front  new members that come first, the newest of them first of all: key -> text; back likewise
+    inner  new members by the old one that they come before; place  key -> that one
     """
 
     def __init__(self, document: _Document, place: int, parent: _Container | None, outer: str) -> None:
@@ -495,6 +523,8 @@ class _Object(_Container):
         self.gone: set[int] = set()
         self.front: dict[str, str] = {}
         self.back: dict[str, str] = {}
+        self.inner: dict[int, dict[str, str]] = {}
+        self.place: dict[str, int] = {}
         self.index: dict[str, int] = {}
         self.twins: dict[str, list[int]] = {}
         for number, start in enumerate(self.starts):
@@ -505,11 +535,18 @@ class _Object(_Container):
 
     def sequence(self) -> Iterable[int | str]:
         yield from reversed(self.front.values())
-        yield from (number for number in range(len(self.starts)) if number not in self.gone)
+        for number in range(len(self.starts)):
+            if number in self.inner:
+                yield from self.inner[number].values()
+            if number not in self.gone:
+                yield number
         yield from self.back.values()
 
+    def _is_new(self, step: str) -> bool:
+        return step in self.front or step in self.back or step in self.place
+
     def locate(self, step: str) -> int | None:
-        if step in self.front or step in self.back:
+        if self._is_new(step):
             return None
         if step not in self.index:
             raise _Miss(f"there is no member {step!r}")
@@ -517,7 +554,7 @@ class _Object(_Container):
         return None if index in self.fresh else index
 
     def change(self, step: str, edit: Edit) -> None:
-        known = step in self.index or step in self.front or step in self.back
+        known = step in self.index or self._is_new(step)
         if edit.op != "add" and not known:
             raise _Miss(f"there is no member {step!r}")
         if known and (edit.op == "remove" or edit.first):
@@ -527,17 +564,31 @@ class _Object(_Container):
             return
         if not known:
             self.moved = True
-            (self.front if edit.first else self.back)[step] = self._member(step, edit.value, first=edit.first)
+            self._add(step, edit)
         elif step in self.index:
             self.fresh[self.index[step]] = self.write(edit.value, self.index[step])
+        elif step in self.place:
+            self.inner[self.place[step]][step] = self._member(step, edit.value, self.place[step])
         else:
             side = self.front if step in self.front else self.back
-            side[step] = self._member(step, edit.value, first=side is self.front)
+            side[step] = self._member(step, edit.value, 0 if side is self.front else -1)
+
+    def _add(self, step: str, edit: Edit) -> None:
+        if edit.before is None:
+            side = self.front if edit.first else self.back
+            side[step] = self._member(step, edit.value, 0 if edit.first else -1)
+            return
+        if edit.before not in self.index:
+            raise _Miss(f"there is no member {edit.before!r}")
+        self.place[step] = at = self.index[edit.before]
+        self.inner.setdefault(at, {})[step] = self._member(step, edit.value, at)
 
     def _remove(self, key: str) -> None:
         self.moved = True
         self.front.pop(key, None)
         self.back.pop(key, None)
+        if key in self.place:
+            del self.inner[self.place.pop(key)][key]
         if key in self.index:
             last = self.index.pop(key)
             numbers = self.twins.pop(key, [last])
@@ -545,14 +596,23 @@ class _Object(_Container):
             for number in numbers:
                 self.fresh.pop(number, None)
 
+    def renaming(self, key: str, new: str) -> tuple[int, int, str]:
+        """The stretch of text to exchange so that a member has another name."""
+        if key not in self.index or key in self.twins:
+            raise _Miss(f"{key!r} is not there once")
+        if new in self.index:
+            raise _Miss(f"{new!r} is there already")
+        start = self.starts[self.index[key]]
+        return start, _end(_KEY, self.text, start), self.document.style.dumps(new, space="", unit="")
+
     def _key(self, start: int) -> str:
         written = self.text[start : _end(_KEY, self.text, start)]
         return str(json.loads(written)) if "\\" in written else written[1:-1]
 
-    def _member(self, key: str, value: Any, *, first: bool) -> str:
+    def _member(self, key: str, value: Any, beside: int) -> str:
         """The text of a new member, with the colon of the sibling that it will stand next to."""
         name = self.document.style.dumps(key, space="", unit="")
-        return name + self._colon(0 if first else -1) + self.write(value, None)
+        return name + self._colon(beside) + self.write(value, None)
 
     def _colon(self, index: int) -> str:
         if not self.starts:

@@ -11,6 +11,8 @@ A change is made in this order, each step on disk before the next begins:
 JSON files are in the journal and the record as they are. Of a large file both hold only what tells it from another,
 and how undo makes it again: from what was saved of it, beside the record, and from the file that took its place. It
 is complete in its sibling before the record is written; the file that gives way keeps a hidden name until the end.
+Bytes that change in a large file where they are stand in the journal, old and new: a write that was torn is ended
+like a rename that was not made.
 
 Whoever finds a journal ends what it says: an apply is finished if its undo record was written, since no
 file changes before that, and taken back if not; an undo is finished. A lock on the directory keeps two
@@ -103,7 +105,18 @@ class Blob:
     back: tuple[Piece, ...] = ()
 
 
-State = Content | Blob | None  # None: no such file
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A large file some bytes of which change where they are: what stands at `start`, its size, and when it was last
+    written, where that is to be so again."""
+
+    start: int
+    data: bytes
+    size: int
+    mtime_ns: int | None = None
+
+
+State = Content | Blob | Head | None  # None: no such file
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +128,15 @@ class Large:
 
     make: Callable[[Path], None] | None
     back: tuple[Piece, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Overwrite:
+    """Bytes of a large file to exchange for as many others, where they are."""
+
+    start: int
+    old: bytes
+    new: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +172,12 @@ class _Journal:
 
 
 def apply_files(
-    directory: str | Path, before: Mapping[str, bytes | Stamp | None], after: Mapping[str, bytes | Large]
+    directory: str | Path, before: Mapping[str, bytes | Stamp | None], after: Mapping[str, bytes | Large | Overwrite]
 ) -> UndoRecord | None:
     """Writes files that are `before` so that they are `after`: all of them or none. They change in that order.
 
     before  a JSON file's bytes, a large file's stamp, None where there is no such file
-    after   a JSON file's bytes; a large file
+    after   a JSON file's bytes; a large file, or what changes in it
 
     Returns the undo record, or None where nothing differs. Modes stay, and owners where the system allows it; a
     symlink gives way to a regular file, and what it points to is not touched. Raises ValueError for names that are
@@ -166,7 +188,7 @@ def apply_files(
     if before.keys() != after.keys():
         raise ValueError("before and after name different files")
     for name, new in after.items():
-        if not _is_plain(name, SUFFIX if isinstance(new, Large) else JSON):
+        if not _is_plain(name, JSON if isinstance(new, bytes) else SUFFIX):
             raise ValueError(f"not a JSON file directly in the checkpoint: {name!r}")
     names = [name for name in after if before[name] != after[name]]
     if not names:
@@ -270,7 +292,8 @@ def _settle(place: Path, journal: _Journal, *, forward: bool) -> None:
     """Brings all files to the new contents, or back from them, and removes the journal; can be repeated."""
     for number, change in enumerate(journal.changes):
         wrong, right = (change.old, change.new) if forward else (change.new, change.old)
-        if _holds(place, journal, number, wrong) or _is_displaced(place, journal, number, right):
+        torn = _is_torn(place, change)
+        if torn or _holds(place, journal, number, wrong) or _is_displaced(place, journal, number, right):
             if isinstance(right, Content):
                 _prepare(place, journal, number, right)
             _put(place, journal, number, right)
@@ -328,11 +351,22 @@ def _put(place: Path, journal: _Journal, number: int, state: State) -> None:
     with writing(file):
         if state is None:
             _drop(file)
+        elif isinstance(state, Head):
+            _overwrite(file, state)
         elif isinstance(state, Content):
             os.replace(_sibling(place, journal, number), file)
         else:
             ready = (_sibling(place, journal, number), _outgoing(place, journal, number))
             os.replace(next((path for path in ready if _stamped(path, state)), ready[0]), file)
+
+
+def _overwrite(file: Path, head: Head) -> None:
+    """Writes bytes of a file where they are, down to the disk; one call, so that as little as can be comes between."""
+    with opened(file, os.O_RDWR) as descriptor:
+        bulk.Target(descriptor, str(file)).put_whole(head.data, head.start)
+        if head.mtime_ns is not None:
+            os.utime(descriptor, ns=(head.mtime_ns, head.mtime_ns))
+        os.fsync(descriptor)
 
 
 def _sibling(place: Path, journal: _Journal, number: int) -> Path:
@@ -372,7 +406,7 @@ def _goes_forward(place: Path, journal: _Journal) -> bool:
         return False
     waits, known = False, True
     for number, change in enumerate(journal.changes):
-        old = _holds(place, journal, number, change.old)
+        old = _holds(place, journal, number, change.old) or _is_torn(place, change)
         waits, known = waits or old, known and (old or _is(place, change.name, change.new))
     if waits and not known:
         return False
@@ -520,10 +554,15 @@ def _is_plain(name: str, suffix: str) -> bool:
     return name.endswith(suffix) and not name.startswith(".") and not {"/", os.sep, "\0"} & set(name)
 
 
-def _change(place: Path, name: str, before: bytes | Stamp | None, after: bytes | Large) -> Change:
+def _change(place: Path, name: str, before: bytes | Stamp | None, after: bytes | Large | Overwrite) -> Change:
     """A change of a file that is as expected, with the mode and the link it has."""
     old = _state(place, name, before)
     _expect(place, name, old)
+    if isinstance(after, Overwrite):
+        assert isinstance(before, Stamp)
+        heads = Head(after.start, after.old, before.size, before.mtime_ns), Head(after.start, after.new, before.size)
+        _expect(place, name, heads[0])
+        return Change(name, *heads)
     if isinstance(after, bytes):
         return Change(name, old, Content(after, old.mode if old else _mode(place / _LIKE)))
     if isinstance(old, Blob):
@@ -531,7 +570,7 @@ def _change(place: Path, name: str, before: bytes | Stamp | None, after: bytes |
     return Change(name, old, Blob(_UNMADE, old.mode if old else _mode(place / _LIKE)) if after.make else None)
 
 
-def _state(place: Path, name: str, before: bytes | Stamp | None) -> State:
+def _state(place: Path, name: str, before: bytes | Stamp | None) -> Content | Blob | None:
     """What a file is that should be as `before` says."""
     path = place / name
     if before is None:
@@ -553,7 +592,32 @@ def _is(place: Path, name: str, state: State) -> bool:
         return not os.path.lexists(place / name)
     if isinstance(state, Content):
         return _bytes(place, name) == state.data
+    if isinstance(state, Head):
+        return _at(place / name, state) == state.data
     return _stamped(place / name, state)
+
+
+def _at(file: Path, head: Head) -> bytes | None:
+    """What stands where a head has its bytes; None where the file has another size, is a link or is not there."""
+    try:
+        if file.is_symlink() or not file.is_file() or os.stat(file).st_size != head.size:
+            return None
+        with opened(file, os.O_RDONLY) as descriptor:
+            return os.pread(descriptor, len(head.data), head.start)
+    except OSError as error:
+        raise UnreadableError(f"cannot read {file}: {error.strerror}", subject=str(file)) from error
+
+
+def _is_torn(place: Path, change: Change) -> bool:
+    """Whether a file was being overwritten when that was cut short: each byte is the old one or the new one."""
+    if not isinstance(change.old, Head) or not isinstance(change.new, Head):
+        return False
+    found = _at(place / change.name, change.old)
+    if found is None or found in (change.old.data, change.new.data):
+        return False
+    return all(
+        byte in pair for byte, pair in zip(found, zip(change.old.data, change.new.data, strict=True), strict=True)
+    )
 
 
 def _holds(place: Path, journal: _Journal, number: int, state: State) -> bool:
@@ -806,6 +870,9 @@ def _packed_state(state: State) -> dict[str, Any] | None:
         return None
     if isinstance(state, Blob):
         return {"stamp": state.stamp, "mode": state.mode, "link": state.link, "back": state.back}
+    if isinstance(state, Head):
+        text = base64.b64encode(zlib.compress(state.data)).decode()
+        return {"start": state.start, "data": text, "size": state.size, "mtime_ns": state.mtime_ns}
     data = base64.b64encode(zlib.compress(state.data)).decode()
     return {"data": data, "mode": state.mode, "link": state.link}
 
@@ -820,22 +887,40 @@ def _unpacked(rows: Sequence[Mapping[str, Any]]) -> tuple[Change, ...]:
 
 def _is_sound(change: Change) -> bool:
     """Whether a change is of a file that mtpfix changes."""
+    if isinstance(change.old, Head) or isinstance(change.new, Head):
+        return _is_sound_overwrite(change.old, change.new) and _is_plain(change.name, SUFFIX)
     large = isinstance(change.old, Blob) or isinstance(change.new, Blob)
     small = isinstance(change.old, Content) or isinstance(change.new, Content)
     return large != small and _is_plain(change.name, SUFFIX if large else JSON)
 
 
+def _is_sound_overwrite(old: State, new: State) -> bool:
+    """Whether the same bytes of a file change, and they are inside of it."""
+    if not isinstance(old, Head) or not isinstance(new, Head):
+        return False
+    alike = (old.start, len(old.data), old.size) == (new.start, len(new.data), new.size)
+    return alike and 0 <= old.start <= old.size - len(old.data)
+
+
+def _unpacked_data(text: str) -> bytes:
+    packed = zlib.decompressobj()
+    data = packed.decompress(base64.b64decode(text), _MOST)
+    if not packed.eof:
+        raise ValueError("cut short, or too long")
+    return data
+
+
 def _unpacked_state(row: Mapping[str, Any] | None) -> State:
     if row is None:
         return None
+    if "start" in row:
+        written = row["mtime_ns"]
+        data = _unpacked_data(row["data"])
+        return Head(int(row["start"]), data, int(row["size"]), None if written is None else int(written))
     link, mode = row["link"], int(row["mode"]) & 0o7777
     link = None if link is None else str(link)
     if "stamp" in row:
         size, time_ns = row["stamp"]
         back = tuple(Piece(bool(saved), int(start), int(end)) for saved, start, end in row["back"])
         return Blob(Stamp(int(size), int(time_ns)), mode, link, back)
-    packed = zlib.decompressobj()
-    data = packed.decompress(base64.b64decode(row["data"]), _MOST)
-    if not packed.eof:
-        raise ValueError("cut short, or too long")
-    return Content(data, mode, link)
+    return Content(_unpacked_data(row["data"]), mode, link)

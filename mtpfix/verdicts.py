@@ -14,13 +14,14 @@ from typing import Any
 
 from mtpfix import releases
 from mtpfix.decisions import Judge, Row, Table, World
+from mtpfix.engines.openings import opening
 from mtpfix.engines.words import full_into_nvfp4
 from mtpfix.families.base import Fault, ask
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import key_of
 from mtpfix.frozen import dataclass, field
-from mtpfix.model import Answer, EngineRow, VerdictKind
-from mtpfix.names import brief
+from mtpfix.model import Answer, EngineRow, Index, VerdictKind
+from mtpfix.names import brief, split_name
 
 _RANK: dict[VerdictKind, int] = {"loads": 0, "unsupported": 1, "unknown": 2, "degrades": 3, "fails": 4}
 
@@ -262,6 +263,7 @@ _ALIKE = (
 
 
 Forced = tuple[VerdictKind, str, str]
+_UNINITIALIZED = "Following weights were not initialized from checkpoint"
 # Engines that a wrong `layer_types` stops, by whether its length is right. For the length transformers raises when any
 # of them reads the config (5.19 configuration_utils.py:567 validate_layer_type); seen on a CPU with the right length:
 # vLLM 0.33.0 raises for the tensors of the other attention, SGLang 0.5.23 goes by full_attention_interval.
@@ -272,22 +274,11 @@ _NONE_DECLARED: Forced = (
 )  # fmt: skip
 
 
-# What becomes of files in folders below (decisions.TOP_ONLY): both parts are read from the same files.
-_BELOW: Mapping[str, Forced] = {
-    "vllm": ("fails", "files in folders below are taken for missing",
-             "FileNotFoundError: Weight files referenced in index but missing"),
-    "sglang": ("degrades", "files in folders below are not opened, and their parameters stay unwritten", ""),
-}  # fmt: skip
-
-
 def forced(world: World, table: Table) -> Forced | None:
     """A verdict that the files alone settle: shards missing, or the draft absent though it is asked for."""
-    index = world.checkpoint.index
-    if index is not None and index.missing_shards:
-        return "fails", f"the index names files that are missing: {', '.join(index.missing_shards[:3])}", ""
-    if world.nested and table.judge.engine.name in _BELOW:
-        verdict, why, error = _BELOW[table.judge.engine.name]
-        return verdict, f"{world.nested[0]}: {why}", error
+    found = _by_files(world, table)
+    if found is not None:
+        return found
     if world.layer_types is not None and table.judge.engine.name in _READ_LAYER_TYPES[world.layer_types.same_length]:
         return "fails", world.layer_types.words, ""
     if table.judge.part != "draft" or table.judge.view is None:
@@ -296,6 +287,33 @@ def forced(world: World, table: Table) -> Forced | None:
         return _NONE_DECLARED
     reading = world.reading(table.judge.engine.name, table.judge.profile.first)
     return _incomplete_draft(world, table, reading.missing) if reading.loadable else _missing_draft(world, table)
+
+
+def _by_files(world: World, table: Table) -> Forced | None:
+    """What comes of files that the index names and that are missing, and of the target's that are not opened."""
+    judge, index = table.judge, world.checkpoint.index
+    if index is None or judge.view is None:
+        return None
+    engine, release = judge.engine.name, judge.profile.first
+    rule = opening(engine, release)
+    below = world.nested if rule.below == "taken for missing" else ()
+    missing = (*index.missing_shards, *below)
+    if missing and rule.missing == "stops":
+        return "fails", f"the index names files that are missing: {', '.join(map(brief, missing[:3]))}", rule.error
+    if judge.part != "target" or not rule.by_index:
+        return None
+    unread = world.unread_target(engine, release) or next(_lost(world, index), "")
+    if not unread:
+        return None
+    if engine == "vllm" and table.fragment is None:
+        return "fails", f"no file that it opens holds {brief(unread)}", _UNINITIALIZED
+    return "degrades", f"no file that it opens holds {brief(unread)}: its parameters stay unwritten", ""
+
+
+def _lost(world: World, index: Index) -> Iterator[str]:
+    """Tensors of the target that the index puts into missing files and that are nowhere else."""
+    if index.missing_shards:
+        yield from (tensor for tensor in index.ghosts if not world.in_draft(split_name(tensor)[0]))
 
 
 def _incomplete_draft(world: World, table: Table, missing: tuple[str, ...]) -> Forced | None:
@@ -319,9 +337,15 @@ def _missing_draft(world: World, table: Table) -> Forced:
             and holds_all(fault.when, value, world.config, world.layers)
         ):
             return fault.verdict, fault.why, fault.error
+    what = "in files that it does not open" if world.by_part["draft"] else "not stored"
     if table.judge.engine.name == "vllm" and table.fragment is None:
-        return "fails", "the draft's tensors are not stored", "Following weights were not initialized from checkpoint"
-    return "degrades", "the draft's tensors are not stored, and its parameters stay unwritten", ""
+        return "fails", f"the draft's tensors are {what}", _UNINITIALIZED
+    return "degrades", f"the draft's tensors are {what}, and its parameters stay unwritten", ""
+
+
+def rank_of(verdict: VerdictKind) -> int:
+    """How bad a verdict is."""
+    return _RANK[verdict]
 
 
 def worst(found: list[Mismatch]) -> Mismatch | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import repeat
 
 from mtpfix.checkpoint.canonical import Cells, Tails, fold
@@ -12,8 +12,6 @@ from mtpfix.names import is_plain, split_name, tensor_name
 
 Row = tuple[str, str, tuple[int, ...]]
 WeightMap = Mapping[str, str]
-
-_NO_MAP: WeightMap = {}
 
 
 class Collector:
@@ -55,19 +53,13 @@ class Collector:
             count += 1
         self._add(shard, size, count, {module: self._shared(tuple(cells)) for module, cells in grouped.items()})
 
-    def settle(self, weight_map: WeightMap = _NO_MAP) -> None:
-        """Join modules that lie in several shards. Of a tensor with several copies the one that `weight_map`
-        names is kept, else the last shard's."""
+    def settle(self, opened: Collection[str] = ()) -> None:
+        """Join modules that lie in several shards. Of a tensor with several copies the last of `opened` is kept, which
+        is what loading them leaves, or the last of all where no file that engines open holds one."""
         lost: list[Tensor] = []
         for name, parts in self._spread.items():
-            kept = _keep(name, parts, weight_map, lost)
-            shards = tuple(kept.values())
-            self.modules[name] = RawModule(
-                name,
-                self._shared(tuple(kept)),
-                shards[0],
-                shards=shards if len(set(shards)) > 1 else (),
-            )
+            module = join(name, parts, opened, lost)
+            self.modules[name] = module._replace(cells=self._shared(module.cells))
         self.duplicates = tuple(lost)
 
     def _add(self, shard: str, size: int, count: int, part: dict[str, Cells]) -> None:
@@ -83,19 +75,20 @@ class Collector:
         return self._equal.setdefault(cells, cells)
 
 
-def _keep(name: str, parts: list[tuple[str, Cells]], weight_map: WeightMap, lost: list[Tensor]) -> dict[Cell, str]:
+def join(name: str, parts: Iterable[tuple[str, Cells]], opened: Collection[str], lost: list[Tensor]) -> RawModule:
+    """A module from its parts in several shards, in the order in which they are read; copies that lose go to `lost`."""
     copies: dict[str, list[tuple[Cell, str]]] = {}
     for shard, cells in parts:
         for cell in cells:
             copies.setdefault(cell.suffix, []).append((cell, shard))
     kept: dict[Cell, str] = {}
     for suffix, held in copies.items():
-        tensor = tensor_name(name, suffix)
-        wanted = weight_map.get(tensor)
-        winner = next((copy for copy in held if copy[1] == wanted), held[-1])
+        winner = next((copy for copy in reversed(held) if copy[1] in opened), held[-1])
         kept[winner[0]] = winner[1]
+        tensor = tensor_name(name, suffix)
         lost.extend(Tensor(tensor, cell.dtype, cell.shape, shard) for cell, shard in held if shard != winner[1])
-    return kept
+    shards = tuple(kept.values())
+    return RawModule(name, tuple(kept), shards[0], shards=shards if len(set(shards)) > 1 else ())
 
 
 def _raw_modules(part: Mapping[str, Cells], shard: str) -> Iterable[RawModule]:

@@ -1,8 +1,8 @@
 """The index of a sharded checkpoint, set against the headers. Pure.
 
-Engines (vLLM and SGLang alike: `filter_duplicate_safetensors_files`) look for one name, open exactly the files that
-its `weight_map` names, and stop when one is missing. Where the only weights are Mistral's `consolidated*.safetensors`,
-the name of the index differs.
+Engines (vLLM and SGLang alike: `filter_duplicate_safetensors_files`) look for one name and open exactly the files that
+its `weight_map` names, all of whose tensors they take (engines/openings.py has the releases). Where the only weights
+are Mistral's `consolidated*.safetensors`, the name of the index differs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from mtpfix.checkpoint.collect import WeightMap
 from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.errors import UnreadableError
-from mtpfix.model import Index, JsonFile, Problem, RawModule
+from mtpfix.model import Index, JsonFile, Problem, RawModule, Tensor
 from mtpfix.names import natural_key, shown, split_name, tensor_name
 
 INDEX = "model.safetensors.index.json"
@@ -149,7 +149,7 @@ def _blocks(modules: Mapping[str, RawModule]) -> list[str]:
         if cut and name and not module.shards:
             blocks.append(name.join(cut))
         else:
-            blocks.extend(_line(tensor, place) for tensor, place in _placed(module))
+            blocks.extend(_line(tensor, place) for tensor, place in placed(module))
     return blocks
 
 
@@ -165,31 +165,47 @@ def _line(tensor: str, shard: str) -> str:
     return f'    "{tensor}": "{shard}"'
 
 
-def _placed(module: RawModule) -> Iterator[tuple[str, str]]:
+def placed(module: RawModule) -> Iterator[tuple[str, str]]:
+    """The tensors of a module and the shard that holds each."""
     shards = module.shards or (module.shard,) * len(module.cells)
     for cell, shard in zip(module.cells, shards, strict=True):
         yield tensor_name(module.name, cell.suffix), shard
 
 
-def compare(name: str, weight_map: WeightMap, modules: dict[str, RawModule], shards: Collection[str]) -> Index:
-    """What the index says, set against the headers. Modules in files that it does not name are marked as not listed."""
+def compare(
+    name: str,
+    weight_map: WeightMap,
+    modules: dict[str, RawModule],
+    shards: Collection[str],
+    copies: Iterable[Tensor] = (),
+) -> Index:
+    """What the index says, set against the headers. Modules in files that it does not name are marked as not listed.
+
+    copies  of tensors, in other files than the modules say: an index that names one of them is right
+    """
+    opened = opened_by(weight_map)
+    elsewhere = {(copy.name, copy.shard) for copy in copies}
     unlisted: list[str] = []
     misplaced: list[str] = []
-    named = set(weight_map.values())
     for module in tuple(modules.values()):
-        opened = False
-        for tensor, shard in _placed(module):
-            opened = opened or shard in named
+        listed = False
+        for tensor, shard in placed(module):
             wanted = weight_map.get(tensor)
+            listed = listed or shard in opened
             if wanted is None:
                 unlisted.append(tensor)
-            elif wanted != shard:
+            elif wanted != shard and (tensor, wanted) not in elsewhere:
                 misplaced.append(tensor)
-        if not opened:
+        if not listed:
             modules[module.name] = module._replace(listed=False)
     missing = sorted(set(weight_map.values()).difference(shards), key=natural_key)
     ghosts = tuple(tensor for tensor in weight_map if not _stored(modules, tensor))
     return Index(name, tuple(missing), ghosts, tuple(unlisted), tuple(misplaced))
+
+
+def opened_by(weight_map: WeightMap) -> frozenset[str]:
+    """The files that an index names: those that engines open."""
+    return frozenset(weight_map.values())
 
 
 def _stored(modules: Mapping[str, RawModule], tensor: str) -> bool:

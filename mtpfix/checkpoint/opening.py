@@ -11,14 +11,17 @@ from mtpfix.checkpoint.reading import Files, read_checkpoint
 from mtpfix.model import Checkpoint, Source
 
 
-def read(source: Source, access: Access) -> Checkpoint:
-    """The checkpoint of a source. Raises UnreadableError."""
+def read(source: Source, access: Access, *, keep_index: bool = False) -> Checkpoint:
+    """The checkpoint of a source. Raises UnreadableError.
+
+    keep_index  the index is kept though it is in step, unless the source is on the Hub
+    """
     if source.kind == "hub":
         from mtpfix.checkpoint.hub import read_hub
 
         return read_hub(source, access)
     with opened(source, access) as (found, files):
-        return read_checkpoint(found, files)
+        return read_checkpoint(found, files, keep_index=keep_index)
 
 
 @contextmanager

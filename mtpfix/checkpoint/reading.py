@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from mtpfix.checkpoint.collect import Collector
-from mtpfix.checkpoint.index import SUFFIX, agrees, compare, index_name, read_index, shard_names
+from mtpfix.checkpoint.index import SUFFIX, agrees, compare, index_name, opened_by, read_index, shard_names
 from mtpfix.checkpoint.jsonfiles import CONFIG, NAMES, parse_json
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Checkpoint, Index, JsonFile, Problem, Source
@@ -40,11 +40,12 @@ class Files(Protocol):
         """Name, header (without its length) and file size of each safetensors file, in the order asked for."""
 
 
-def read_checkpoint(source: Source, files: Files) -> Checkpoint:
+def read_checkpoint(source: Source, files: Files, *, keep_index: bool = False) -> Checkpoint:
     """The checkpoint that these files make.
 
-    `Checkpoint.files` holds the index only where it is out of step with the headers. Raises UnreadableError where
-    config.json or every weight file is missing, and for any file of a kind that engines read and that is malformed.
+    `Checkpoint.files` holds the index only where it is out of step with the headers, or with `keep_index`. Raises
+    UnreadableError where config.json or every weight file is missing, and for any file of a kind that engines read and
+    that is malformed.
     """
     names = tuple(files.names())
     _require_config(source, names)
@@ -52,7 +53,7 @@ def read_checkpoint(source: Source, files: Files) -> Checkpoint:
     with _paused_collection():
         collector = Collector()
         _collect(collector, files, shard_names(names))
-        index = _index(collector, files, names, parsed, problems)
+        index = _index(collector, files, names, parsed, problems, keep_index=keep_index)
     if not collector.shards:
         raise _no_weights(source, names, index)
     return Checkpoint(
@@ -100,22 +101,25 @@ def _index(
     names: Sequence[str],
     parsed: dict[str, JsonFile],
     problems: list[Problem],
+    *,
+    keep_index: bool,
 ) -> Index | None:
     name = index_name([shard.name for shard in collector.shards])
     collector.settle()
     if name not in names:
         return None
     raw = files.json_bytes(name)
-    if collector.plain and not collector.duplicates and agrees(name, raw, collector.modules):
+    if not keep_index and collector.plain and not collector.duplicates and agrees(name, raw, collector.modules):
         return Index(name)
     weight_map, file, found = read_index(name, raw)
     problems += found
     unread = set(weight_map.values()).difference(shard.name for shard in collector.shards)
     more = sorted(name for name in unread if name.endswith(SUFFIX) and files.has(name))  # in folders below, say
     _collect(collector, files, more)
-    collector.settle(weight_map)
-    index = compare(name, weight_map, collector.modules, [shard.name for shard in collector.shards])
-    if index != Index(name):
+    collector.settle(opened_by(weight_map))
+    shards = [shard.name for shard in collector.shards]
+    index = compare(name, weight_map, collector.modules, shards, collector.duplicates)
+    if keep_index or index != Index(name) or collector.duplicates:
         parsed[name] = file
     return index
 

@@ -63,9 +63,9 @@ def run(chosen: Options) -> int:
     if chosen.pull.wanted:
         return create_pr.run(_job(chosen))
     report = _look(chosen)
-    if not report.plan.edits:
+    if report.plan.empty:
         return _nothing_to_write(report)
-    echo(human.diff_text(api.diff_of(report.plan), page()))
+    echo(human.plan_text(report.plan, api.diff_of(report.plan), page()))
     if chosen.dry_run:
         _say(f"Would change {human.changes(report.plan)}.")
         _about_plan(report)

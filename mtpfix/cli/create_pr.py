@@ -97,12 +97,12 @@ def _run(job: Job) -> int:
     source = pull_request.require_branch(parse(job.source, job.remote.access.revision))
     token = None if job.dry_run else token_or_refusal(job.remote.access.token)
     wanted = pull_request.draft(_wish(job, source))
-    if not wanted.before.plan.edits:
+    if wanted.before.plan.empty:
         return _tell(job, pull_request.nothing(wanted))
     if job.dry_run:
         return _show(job, wanted)
     if not job.pull.json:
-        echo(human.diff_text(_diff(wanted), page()))
+        echo(human.plan_text(wanted.before.plan, _diff(wanted), page()))
     if job.ask:
         click.confirm(f"Open a pull request in {source.id}?", abort=True, err=True)
     with replace(job.remote, access=replace(job.remote.access, token=token)).watched() as access:
@@ -139,7 +139,7 @@ def _show(job: Job, wanted: Draft) -> int:
         text = replace(wanted.text, title=wanted.title)
         echo(json_v1.line(json_v1.preview(wanted.before, wanted.after, text, _diff(wanted))))
     else:
-        echo(human.diff_text(_diff(wanted), page()))
+        echo(human.plan_text(wanted.before.plan, _diff(wanted), page()))
         echo(f"\n# {wanted.title}\n\n{wanted.text.body}")
     _say(f"Would open a pull request in {wanted.before.source.id}: {human.changes(wanted.before.plan)}.")
     talk(*human.held_back_lines(wanted.before, page(sys.stderr)))

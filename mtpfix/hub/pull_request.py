@@ -103,14 +103,14 @@ def require_branch(source: Source) -> Source:
 def draft(wish: Wish) -> Draft:
     """The pull request of a checkpoint, not sent; without files where there is nothing to edit."""
     before = wish.report()
-    after = wish.report(before.plan.after) if before.plan.edits else before
+    after = wish.report(before.plan.after) if not before.plan.empty else before
     return Draft(wish, before, after, describe(before, after, RULES))
 
 
 def propose(remote: Remote, wanted: Draft) -> Outcome:
     """Open the pull request, or say why it is not opened. Raises MtpfixError where the Hub does not answer."""
     me = remote.me()
-    if not wanted.before.plan.edits:
+    if wanted.before.plan.empty:
         return nothing(wanted)
     return _Proposal(remote, wanted, me).run()
 
@@ -124,7 +124,7 @@ def nothing(wanted: Draft) -> Outcome:
 
 def _outcome(wanted: Draft, kind: Kind, found: Listed | None = None, reason: str = "") -> Outcome:
     source = wanted.before.source
-    mark = wanted.text.fingerprint if wanted.before.plan.edits else ""
+    mark = "" if wanted.before.plan.empty else wanted.text.fingerprint
     after = wanted.after if kind in ("opened", "updated", "already-open") else wanted.before
     return Outcome(kind, source.id, source.revision or "", after, found, mark, reason)
 
@@ -196,7 +196,7 @@ class _Proposal:
             report = self.wanted.wish.report(contents)
         except MtpfixError:
             return False
-        return not report.plan.edits and _loading(report) >= _loading(self.wanted.after)
+        return report.plan.empty and _loading(report) >= _loading(self.wanted.after)
 
     def _already(self, found: Listed) -> Outcome:
         return _outcome(self.wanted, "already-open", found, f"opened by {found.author}")

@@ -187,7 +187,7 @@ def _fix(report: Report) -> str:
     """The diff with its certificate, and what is held back."""
     held = "".join(element("li", escaped(words)) for words in report.plan.held_back)
     held = f"<p>Held back as unsafe:</p><ul>{held}</ul>" if held else ""
-    if not report.plan.edits:
+    if report.plan.empty:
         return f"<section><h2>The fix</h2>{held}</section>" if held else ""
     text = unified(report.plan.before, report.plan.after)
     lines = "".join(_diff_lines(text[:_LONGEST_DIFF].removesuffix("\n").split("\n")))

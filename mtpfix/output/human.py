@@ -5,12 +5,24 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from mtpfix.model import Contrast, Draft, EngineRow, Finding, Part, Plan, Report, Source, VerdictKind
+from mtpfix.model import (
+    Contrast,
+    Draft,
+    EngineRow,
+    Finding,
+    IndexChange,
+    Part,
+    Plan,
+    Rename,
+    Report,
+    Source,
+    VerdictKind,
+)
 from mtpfix.output import listing, matrix
 from mtpfix.output.base import CheckResult, Format, Page, RuleText
-from mtpfix.output.collapse import collapsed
+from mtpfix.output.collapse import Collapsed, collapsed
 from mtpfix.output.text import (
     Cell,
     cells,
@@ -26,6 +38,7 @@ from mtpfix.output.text import (
 )
 
 _MOST_LINES = 8
+_MOST_DIFFED = 60
 _FEW = 3
 _SHORTEST_NAME = 12
 _NAME = re.compile("[<>=]")
@@ -325,13 +338,13 @@ _HOW = {"local": "", "hub": "--create-pr ", "bundle": "--dry-run "}
 
 def command(report: Report) -> str:
     """What to type to repair a checkpoint, or "" where nothing can be."""
-    return f"mtpfix apply {_HOW[report.source.kind]}{shlex.quote(report.source.id)}" if report.plan.edits else ""
+    return f"mtpfix apply {_HOW[report.source.kind]}{shlex.quote(report.source.id)}" if not report.plan.empty else ""
 
 
 def _advice(report: Report, page: Page) -> list[str]:
     """What to type next."""
     lines: list[str] = []
-    if report.plan.edits:
+    if not report.plan.empty:
         lines += [paint(line, page, "bold") for line in paragraph(f"Fix: {command(report)}", page, hanging="  ")]
         lines += paragraph(f"changes {changes(report.plan)}", page, indent="  ")
     elif report.status != "clean":
@@ -353,10 +366,67 @@ def held_back_lines(report: Report, page: Page) -> list[str]:
 
 def changes(plan: Plan) -> str:
     """`config.json, hf_quant_config.json: 4 entries added, 1 removed`."""
-    files = ", ".join(dict.fromkeys(edit.file for edit in plan.edits))
-    counts = {"added": plan.certificate.entries_added, "removed": plan.certificate.entries_removed}
-    entries = [f"{count} entr{'y' if count == 1 else 'ies'} {what}" for what, count in counts.items() if count]
-    return f"{files}: {', '.join(entries) or plural(len(plan.edits), 'edit')}"
+    proof, index = plan.certificate, plan.index
+    counts = {"added": proof.entries_added, "removed": proof.entries_removed}
+    told = [f"{count} entr{'y' if count == 1 else 'ies'} {what}" for what, count in counts.items() if count]
+    if plan.edits and not told:
+        told = [plural(len(plan.edits), "edit")]
+    names = {"listed": proof.names_listed, "no longer listed": proof.names_unlisted} if index else {}
+    told += [f"{plural(count, 'name')} {what}" for what, count in names.items() if count]
+    told += [f"{plural(len(plan.renames), 'tensor')} renamed"] if plan.renames else []
+    return f"{', '.join(plan.files)}: {', '.join(told)}"
+
+
+def plan_text(plan: Plan, diff: str, page: Page) -> str:
+    """What a plan changes: the diff of its JSON files, then what no diff shows well.
+
+    An index can have a hundred thousand lines: where many of them change, its names are told in brace form instead.
+    """
+    return diff_text(diff, page) + page_text(_weight_lines(plan, page))
+
+
+def _weight_lines(plan: Plan, page: Page) -> Iterator[str]:
+    for heading, rows in weight_changes(plan):
+        yield paint(clean(heading, page), page, "bold")
+        for row in rows:
+            yield paint(f"  {clean(row, page)}", page, *{"+": ("green",), "-": ("red",)}.get(row[:1], ()))
+
+
+def weight_changes(plan: Plan) -> Iterator[tuple[str, list[str]]]:
+    """Changes of an index that are too many for a diff, and of headers: what they are about, and a line each."""
+    index = plan.index
+    if index is not None and is_long(index):
+        rows = [*_rows("-", ((row.before, row.tensor) for row in index.listings if row.before))]
+        rows += _rows("+", ((row.after, row.tensor) for row in index.listings if row.after))
+        yield f"{index.file}: {plural(len(index.listings), 'name')}", _first(rows)
+    shards: dict[str, list[Rename]] = {}
+    for rename in plan.renames:
+        shards.setdefault(rename.shard, []).append(rename)
+    for shard, some in shards.items():
+        groups = collapsed(row.old for row in some)
+        new = {row.old.rpartition(".")[2]: row.new.rpartition(".")[2] for row in some}
+        told = [f"{_group(group)} → {new[group.pattern.rpartition('.')[2]]}" for group in groups]
+        yield f"{shard}: {plural(len(some), 'tensor')} renamed in the header, all data stay as they are", _first(told)
+
+
+def is_long(index: IndexChange) -> bool:
+    """Whether an index changes in too many lines for a diff that anybody reads."""
+    return len(index.listings) > _MOST_DIFFED
+
+
+def _rows(sign: str, placed: Iterable[tuple[str, str]]) -> list[str]:
+    shards: dict[str, list[str]] = {}
+    for shard, tensor in placed:
+        shards.setdefault(shard, []).append(tensor)
+    return [f"{sign} {_group(group)} in {shard}" for shard, names in shards.items() for group in collapsed(names)]
+
+
+def _group(group: Collapsed) -> str:
+    return f"{group.pattern} ×{group.size:,}" if group.size > 1 else group.pattern
+
+
+def _first(rows: list[str]) -> list[str]:
+    return rows if len(rows) <= _MOST_DIFFED else [*rows[:_MOST_DIFFED], f"and {len(rows) - _MOST_DIFFED:,} lines more"]
 
 
 def certificate_lines(plan: Plan, page: Page) -> list[str]:
@@ -368,9 +438,17 @@ def certificate_lines(plan: Plan, page: Page) -> list[str]:
     return paragraph(
         f"Checked: {plural(proof.modules, 'module')}, {proof.quantized_modules:,} of them stored quantized; "
         f"{plural(decided, 'decision')} of {plural(len(proof.decisions), 'engine release')} before and after; "
-        f"{plural(proof.newly_plain_quantized, 'quantized module')} became plain.",
+        f"{plural(proof.newly_plain_quantized, 'quantized module')} became plain.{_header_proof(plan)}",
         page,
     )
+
+
+def _header_proof(plan: Plan) -> str:
+    """What a rename does to a shard, for whoever reviews it."""
+    if not plan.renames:
+        return ""
+    shards = plural(len({row.shard for row in plan.renames}), "shard")
+    return f" Only the header of {shards} changes: dtypes, shapes and every byte of data stay."
 
 
 def diff_text(text: str, page: Page) -> str:

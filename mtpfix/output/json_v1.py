@@ -5,6 +5,7 @@ Keys may be added within version 1; none is renamed, removed or given another me
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,7 @@ from mtpfix.output.base import (
     Symptom,
     TensorRow,
 )
+from mtpfix.output.collapse import collapse
 from mtpfix.patch import ops
 
 VERSION: Literal[1] = 1
@@ -96,12 +98,42 @@ class CertificateV1(TypedDict):
     newly_plain_quantized: int
     entries_added: int
     entries_removed: int
+    tensors_renamed: int
+    names_listed: int
+    names_unlisted: int
+
+
+class ListingV1(TypedDict):
+    names: list[str]
+    count: int
+    before: str | None
+    after: str | None
+
+
+class IndexV1(TypedDict):
+    file: str
+    created: bool
+    changes: list[ListingV1]
+    total_size: int | None
+    sha256: str
+
+
+class RenameV1(TypedDict):
+    shard: str
+    names: list[str]
+    count: int
+    before: str
+    after: str
 
 
 class PlanV1(TypedDict):
+    """`index` and `renames` stand for changes of which RFC 6902 would make a line a tensor: names are in brace form."""
+
     files: dict[str, list[dict[str, Any]]]
     certificate: CertificateV1
     held_back: list[str]
+    index: IndexV1 | None
+    renames: list[RenameV1]
 
 
 class ReportV1(TypedDict):
@@ -484,7 +516,38 @@ def _plan(plan: Plan) -> PlanV1:
         "files": ops(plan.edits),
         "certificate": _certificate(plan.certificate),
         "held_back": list(plan.held_back),
+        "index": _index(plan),
+        "renames": _renames(plan),
     }
+
+
+def _index(plan: Plan) -> IndexV1 | None:
+    change = plan.index
+    if change is None:
+        return None
+    groups: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in change.listings:
+        groups[row.before, row.after].append(row.tensor)
+    return {
+        "file": change.file,
+        "created": change.created,
+        "changes": [
+            {"names": list(collapse(names)), "count": len(names), "before": old or None, "after": new or None}
+            for (old, new), names in groups.items()
+        ],
+        "total_size": change.size,
+        "sha256": hashlib.sha256(plan.after[change.file]).hexdigest(),
+    }
+
+
+def _renames(plan: Plan) -> list[RenameV1]:
+    groups: defaultdict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for row in plan.renames:
+        groups[row.shard, row.old.rpartition(".")[2], row.new.rpartition(".")[2]].append(row.old.rpartition(".")[0])
+    return [
+        {"shard": shard, "names": list(collapse(names)), "count": len(names), "before": old, "after": new}
+        for (shard, old, new), names in groups.items()
+    ]
 
 
 def _certificate(value: Certificate) -> CertificateV1:
@@ -495,6 +558,9 @@ def _certificate(value: Certificate) -> CertificateV1:
         "newly_plain_quantized": value.newly_plain_quantized,
         "entries_added": value.entries_added,
         "entries_removed": value.entries_removed,
+        "tensors_renamed": value.tensors_renamed,
+        "names_listed": value.names_listed,
+        "names_unlisted": value.names_unlisted,
     }
 
 

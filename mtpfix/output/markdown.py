@@ -132,6 +132,8 @@ def entry_lines(plan: Plan) -> list[str]:
         lines += [f"- {code(name)}", *(f"  - {edit_text(edit)}" for edit in own[:_MOST_ENTRIES])]
         if len(own) > _MOST_ENTRIES:
             lines.append(f"  - and {len(own) - _MOST_ENTRIES:,} more")
+    for heading, rows in human.weight_changes(plan):
+        lines += [f"- {escaped(heading)}", *(f"  - {escaped(row)}" for row in rows)]
     return lines
 
 
@@ -146,7 +148,7 @@ def report_lines(report: Report, rules: Mapping[str, RuleText]) -> list[str]:
     if report.findings:
         found = [line for one in report.findings for line in finding_lines(one, rules.get(one.rule))]
         lines += ["", "### Findings", "", *found]
-    if report.plan.edits:
+    if not report.plan.empty:
         lines += ["", f"### The repair: {escaped(human.changes(report.plan))}", "", *entry_lines(report.plan)]
     return lines + _paragraphs([f"- note: {escaped(note)}" for note in report.notes])
 

@@ -13,11 +13,12 @@ from mtpfix.decisions import Judge, Profile, Table, Unit, World
 from mtpfix.engines.sources import Fragment
 from mtpfix.formats.base import Format
 from mtpfix.frozen import dataclass, field
-from mtpfix.model import Contrast, EngineRow, Finding, FixKind, Location, Part, Severity
+from mtpfix.model import Contrast, EngineRow, Finding, FixKind, Location, Part, Rename, Severity
 from mtpfix.names import brief
 from mtpfix.verdicts import LONGEST, Mismatch
 
 if TYPE_CHECKING:
+    from mtpfix.rebuild import Rebuild
     from mtpfix.solve import Solution  # which reads what an entry means: rules/entries.py
 
 Key = tuple[str, tuple[str, ...], Part, str]
@@ -45,6 +46,8 @@ class Context:
 
     claims   the mismatches by rule code (see claims.py)
     sidecar  what hf_quant_config.json decides wrongly and config.json decides rightly
+    reindex  whether the index can be written again from the headers, or why not; None where it is in step
+    renames  tensors that --unsafe-fixes gives the name that engines look for
     """
 
     world: World
@@ -55,6 +58,8 @@ class Context:
     solutions: tuple[Solution, ...]
     claims: Mapping[str, Sequence[Claim]] = field(default_factory=dict)
     sidecar: tuple[Claim, ...] = ()
+    reindex: Rebuild | None = None
+    renames: tuple[Rename, ...] = ()
 
     def loads_somewhere(self, part: Part) -> bool:
         """Whether, after the plan, some engine's newest release loads a part."""

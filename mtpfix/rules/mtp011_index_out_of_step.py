@@ -2,77 +2,232 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from mtpfix.model import Checkpoint, Finding, Location
-from mtpfix.names import split_name
+from mtpfix.engines.openings import SINGLE_FILE, TITLES, read_last, since
+from mtpfix.model import Checkpoint, Finding, FixKind, Index, Location, Tensor
+from mtpfix.names import tensor_name
 from mtpfix.rules.base import Context, Rule, plural
 
 EXPLANATION = """\
-`model.safetensors.index.json` says which file holds which tensor. Engines open only the files it names (SGLang adds
-`mtp.safetensors` for GLM-4 MoE) and read them whole: what lies in another file is never loaded. Files that it names
-and that are missing stop the load, names without a tensor are ghosts, and a tensor in two files is loaded twice, the
-later copy winning.
-Fix: upload what is missing, or write the index again from the headers. That changes what engines load, so
-mtpfix names what is out of step and does not edit the index.
+`model.safetensors.index.json` says which file holds which tensor. Of it vLLM, SGLang and transformers use the file
+names only: they open exactly the files that it names and take every tensor of these, whatever else it says.
+TensorRT-LLM opens every file of the folder. So a file that it leaves out is never read, however right the rest is; a
+file that it names and that is missing stops vLLM since 0.26.0 and SGLang since 0.5.17, and earlier releases go on
+without it; of a tensor in two files that are opened the copy that is read later stays: vLLM goes by the numbers in
+file names since 0.16.0, SGLang by the alphabet since 0.5.13, earlier releases as the folder lists them.
+Fix: `mtpfix apply --unsafe-fixes` writes from the headers what the index has to say; it changes what engines load, so
+it is no safe fix. Missing files are better brought back than forgotten. Where headers do not tell which of several
+copies is right, or where the target cannot do without what is missing, nothing is written.
 """
+_TO_REBUILD = "write the index again from the headers: mtpfix apply --unsafe-fixes"
 
 
 def check(context: Context) -> Iterator[Finding]:
     """One finding for each way in which the index is out of step."""
     checkpoint = context.world.checkpoint
-    index = checkpoint.index
-    if index is not None:
-        place = (Location(index.file, "/weight_map"),)
-        opened, unopened = _unlisted(checkpoint, index.unlisted)
-        for names, message, hint in (
-            (index.missing_shards, "files that the index names are missing", "upload the files, or rebuild the index"),
-            (
-                unopened,
-                "stored tensors are in files that the index does not name, so no engine loads them",
-                "rebuild the index",
-            ),
-            (
-                opened,
-                "stored tensors are not in the index, though engines load them with the rest of their file",
-                "rebuild the index",
-            ),
-            (index.ghosts, "names in the index have no tensor", "rebuild the index"),
-            (index.misplaced, "tensors are not in the file that the index says", "rebuild the index"),
-        ):
-            if names:
-                yield _finding(names, message, hint, place)
-    if context.world.nested:
-        message = "files are in folders below, where vLLM and SGLang do not look"
-        yield _finding(context.world.nested, message, "move them beside config.json, and rebuild the index", ())
-    if checkpoint.duplicates:
-        names = tuple(tensor.name for tensor in checkpoint.duplicates)
-        yield _finding(names, "tensors are stored in more than one file", "remove all copies but one", ())
+    if checkpoint.index is not None:
+        yield from _missing(context, checkpoint.index)
+        yield from _left_out(context, checkpoint.index)
+        yield from _names(context, checkpoint.index)
+        yield from _below(context, checkpoint.index)
+    elif context.reindex is not None and context.reindex.change is not None:
+        yield _none(context)
+    yield from _copies(context)
 
 
-def _unlisted(checkpoint: Checkpoint, names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tensors that the index leaves out: in files that it names all the same, and in others."""
-    found: dict[bool, list[str]] = {True: [], False: []}
-    for name in names:
-        module = checkpoint.modules.get(split_name(name)[0])
-        found[module is not None and module.listed].append(name)
-    return tuple(found[True]), tuple(found[False])
+def _missing(context: Context, index: Index) -> Iterator[Finding]:
+    """Files that are not there, and the tensors that are lost with them."""
+    if index.missing_shards:
+        lost = _in_files(context.world.checkpoint, index, index.missing_shards)
+        tensors = f", with {plural(len(lost), 'tensor')} that no other file holds" if lost else ""
+        stops = f"{since('vllm', missing='stops')} and {since('sglang', missing='stops')}"
+        yield _finding(
+            context,
+            index.missing_shards,
+            f"files that the index names are missing: {_named(index.missing_shards, 'file')}{tensors}. {stops} and "
+            "later stop there, earlier ones go on without them",
+            "download or upload the files" if lost else "",
+        )
 
 
-def _finding(names: tuple[str, ...], message: str, hint: str, place: tuple[Location, ...]) -> Finding:
+def _in_files(checkpoint: Checkpoint, index: Index, files: tuple[str, ...]) -> tuple[str, ...]:
+    """The names without a tensor that an index puts into some files."""
+    named: Mapping[str, str] = checkpoint.files[index.file].value["weight_map"]
+    return tuple(tensor for tensor in index.ghosts if named[tensor] in files)
+
+
+def _left_out(context: Context, index: Index) -> Iterator[Finding]:
+    """Tensors in files that engines do not open."""
+    checkpoint = context.world.checkpoint
+    named = _named_files(checkpoint, index)
+    found: dict[str, list[str]] = {}
+    for tensor, shard in _unlisted(checkpoint, index).items():
+        if shard not in named:
+            found.setdefault(shard, []).append(tensor)
+    for shard, tensors in found.items():
+        more = _all_the_same(context, shard)
+        yield _finding(
+            context,
+            tuple(tensors),
+            f"the index does not name {shard}, so that vLLM, SGLang and transformers never open it"
+            f"{more}: {_named(tuple(tensors), 'tensor')}",
+            "list its tensors",
+        )
+
+
+def _all_the_same(context: Context, shard: str) -> str:
+    """Who opens a file though the index does not name it."""
+    rows = context.world.family.beside if context.world.family else ()
+    also = [TITLES[row.engine] for row in rows if row.file == shard and not row.span.until]
+    return f"; {also[0]} opens {shard} of this model all the same" if also else ""
+
+
+def _names(context: Context, index: Index) -> Iterator[Finding]:
+    """Names that are wrong in the index, and without consequence for engines: they take whole files."""
+    checkpoint = context.world.checkpoint
+    named = _named_files(checkpoint, index)
+    lost = frozenset(_in_files(checkpoint, index, index.missing_shards)) if index.missing_shards else frozenset()
+    listless = tuple(tensor for tensor, shard in _unlisted(checkpoint, index).items() if shard in named)
+    for names, message in (
+        (listless, "stored tensors are not in the index; engines load them all the same, since it names their file"),
+        (tuple(name for name in index.ghosts if name not in lost), "names in the index have no tensor"),
+        (index.misplaced, "tensors are in another file than the index says; engines load them all the same"),
+    ):
+        if names:
+            yield _finding(context, names, f"{message}: {_named(names, 'name')}", "")
+
+
+def _below(context: Context, index: Index) -> Iterator[Finding]:
+    """Files in folders below: vLLM and SGLang list the top folder only."""
+    shards = context.world.nested
+    if shards:
+        yield _finding(
+            context,
+            shards,
+            f"the index names files in folders below: {_named(shards, 'file')}. vLLM takes them for missing, SGLang "
+            "does not open them",
+            "move them to the folder of the index, and write the index again",
+            fix="none",
+        )
+
+
+def _none(context: Context) -> Finding:
+    count = len(context.world.checkpoint.shards)
+    return _finding(
+        context,
+        (),
+        f"{count} files and no index: vLLM, SGLang and TensorRT-LLM open all of them, transformers finds none or one",
+        "",
+        severity="note",
+    )
+
+
+def _copies(context: Context) -> Iterator[Finding]:
+    """Tensors in several files: both opened, or one left out as an index does with an old copy."""
+    checkpoint = context.world.checkpoint
+    named = _named_files(checkpoint, checkpoint.index) if checkpoint.index else None
+    old = [copy for copy in checkpoint.duplicates if named is not None and copy.shard not in named]
+    both = [copy for copy in checkpoint.duplicates if copy not in old]
+    if both:
+        files = [both[0].shard, _kept_shard(checkpoint, both[0].name)]
+        unlike = "" if all(_is_alike(checkpoint, copy) for copy in both) else " Their dtypes or shapes differ."
+        yield _finding(
+            context,
+            tuple(copy.name for copy in both),
+            f"tensors are stored in more than one file that engines open: {_named([c.name for c in both], 'name')} in "
+            f"{' and '.join(files)}. {_winner(files)}{unlike}",
+            "headers do not say which copy is right: remove all but one",
+            fix="none",
+        )
+    for shard in dict.fromkeys(copy.shard for copy in old):
+        names = tuple(copy.name for copy in old if copy.shard == shard)
+        who = "transformers opens it instead of them" if shard == SINGLE_FILE else "TensorRT-LLM opens it too"
+        yield _finding(
+            context,
+            names,
+            f"{shard} holds {plural(len(names), 'tensor')} of the files that the index names, e.g. {names[0]}; the "
+            f"index leaves it out, {who}",
+            "remove the file that is left over",
+            fix="none",
+        )
+
+
+def _winner(files: list[str]) -> str:
+    natural, alphabetical = read_last("natural", files), read_last("alphabetical", files)
+    vllm, sglang = since("vllm", order="natural"), since("sglang", order="alphabetical")
+    if natural == alphabetical:
+        return (
+            f"The copy in {natural} is read last and stays ({vllm}, {sglang} and later; before, as the folder lists)."
+        )
+    return f"The copy in {natural} is read last by {vllm} and later, that in {alphabetical} by {sglang} and later."
+
+
+def _kept_shard(checkpoint: Checkpoint, tensor: str) -> str:
+    module = checkpoint.modules[tensor.rpartition(".")[0]]
+    shards = module.shards or (module.shard,) * len(module.cells)
+    return next(
+        shard
+        for cell, shard in zip(module.cells, shards, strict=True)
+        if tensor_name(module.name, cell.suffix) == tensor
+    )
+
+
+def _is_alike(checkpoint: Checkpoint, copy: Tensor) -> bool:
+    module = checkpoint.modules[copy.name.rpartition(".")[0]]
+    kept = next(cell for cell in module.cells if tensor_name(module.name, cell.suffix) == copy.name)
+    return (kept.dtype, kept.shape) == (copy.dtype, copy.shape)
+
+
+def _named_files(checkpoint: Checkpoint, index: Index) -> frozenset[str]:
+    """The files that an index names; one that is in step names them all, and is not kept."""
+    file = checkpoint.files.get(index.file)
+    return frozenset(file.value["weight_map"].values() if file else (shard.name for shard in checkpoint.shards))
+
+
+def _unlisted(checkpoint: Checkpoint, index: Index) -> Mapping[str, str]:
+    """The tensors that an index does not list, and the file of each."""
+    names = frozenset(index.unlisted)
+    found = {}
+    for module in checkpoint.modules.values() if names else ():
+        shards = module.shards or (module.shard,) * len(module.cells)
+        for cell, shard in zip(module.cells, shards, strict=True):
+            tensor = tensor_name(module.name, cell.suffix)
+            if tensor in names:
+                found[tensor] = shard
+    return found
+
+
+def _named(names: tuple[str, ...] | list[str], noun: str) -> str:
+    return f"{plural(len(names), noun)}, e.g. {names[0]}" if len(names) > 1 else names[0]
+
+
+def _finding(
+    context: Context,
+    names: tuple[str, ...],
+    message: str,
+    hint: str,
+    *,
+    fix: FixKind = "unsafe",
+    severity: str = "error",
+) -> Finding:
+    index, reindex = context.world.checkpoint.index, context.reindex
+    can = fix == "unsafe" and reindex is not None and reindex.change is not None
+    way = _TO_REBUILD if can else reindex.reason if fix == "unsafe" and reindex and reindex.reason else ""
+    hints = [text for text in (hint, way) if text]
     return Finding(
         rule="MTP011",
-        severity="error",
-        fix="none",
-        message=f"{message}: {plural(len(names), 'name')}, e.g. {names[0]}",
-        hint=hint,
+        severity="note" if severity == "note" else "error",
+        fix="unsafe" if can else "none",
+        message=message,
+        hint=", or ".join(hints) if can else "; ".join(hints),
         part="target",
         modules=names[:1000],
         module_count=len(names),
-        locations=place,
+        locations=(Location(index.file, "/weight_map"),) if index else (),
     )
 
 
 RULE = Rule(
-    "MTP011", "index-out-of-step", "K", "error", "none", "the index and the headers disagree", EXPLANATION, check
+    "MTP011", "index-out-of-step", "K", "error", "unsafe", "the index and the headers disagree", EXPLANATION, check
 )

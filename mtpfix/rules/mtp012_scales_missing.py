@@ -4,29 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mtpfix.model import Finding
-from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural
+from mtpfix.model import Finding, Rename
+from mtpfix.names import split_name
+from mtpfix.rules.base import Claim, Context, Rule, by_part, evidence, finding, modules_of, plural
 
 EXPLANATION = """\
 A module is stored quantized, but a scale tensor that its scheme needs is not there, or carries the name of
 another scheme (`weight_scale` against `weight_scale_inv`). Loading stops on the unknown name, or goes on with a
 scale that was never written.
-Metadata cannot supply a number. Where only the name is wrong, the name in the shard's header can be mended;
-otherwise the module has to be exported again.
+Metadata cannot supply a number. Where only the name is wrong (both names stand for what an FP8 block is multiplied
+with; dtype and shape are what engines build), `mtpfix apply --unsafe-fixes` writes the right name into the header of
+the shard: in place where it fits, else into a new file with the same data. No data byte changes. Otherwise the module
+has to be exported again. `weight_global_scale` and `weight_scale_2` are reciprocals and are never renamed.
 """
+_ON_HUB = "only the scale's name is wrong, and no header can be edited on the Hub: `hf download` the repository, "
+_ON_HUB += "`mtpfix apply --unsafe-fixes` the folder, and upload the shards"
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """One finding a part."""
+    """One finding a part for what is only misnamed, one for what is missing."""
+    misnamed = {split_name(row.old)[0]: row for row in context.renames}
     for part, claims in by_part(context.claims.get("MTP012", ())).items():
-        _, count = modules_of(claims)
-        yield finding(
-            "MTP012",
-            claims,
-            f"{plural(count, 'module')} of the {part} without a scale that the engine reads. {evidence(claims[0])}: "
-            f"{claims[0].mismatch.why}.",
-            hint="rename the scale in the shard's header where only its name is wrong, else export the module again",
-        )
+        for named in (True, False):
+            some = [claim for claim in claims if (claim.mismatch.row.unit.name in misnamed) is named]
+            if some:
+                yield _finding(context, part, some, misnamed.get(some[0].mismatch.row.unit.name))
+
+
+def _finding(context: Context, part: str, claims: list[Claim], row: Rename | None) -> Finding:
+    _, count = modules_of(claims)
+    on_hub = context.world.checkpoint.source.kind == "hub"
+    what, hint = "without a scale that the engine reads", "export the module again"
+    if row is not None:
+        old, new = split_name(row.old)[1], split_name(row.new)[1]
+        what = f"whose {old} is called {new} where the engine reads it"
+        hint = _ON_HUB if on_hub else f"rename {old} to {new} in the headers: mtpfix apply --unsafe-fixes"
+    return finding(
+        "MTP012",
+        claims,
+        f"{plural(count, 'module')} of the {part} {what}. {evidence(claims[0])}: {claims[0].mismatch.why}.",
+        hint=hint,
+        fix="unsafe" if row is not None and not on_hub else "none",
+    )
 
 
 RULE = Rule(
@@ -34,7 +53,7 @@ RULE = Rule(
     "scales-missing",
     "L",
     "error",
-    "none",
+    "unsafe",
     "a scale that the engine needs is absent or misnamed",
     EXPLANATION,
     check,

@@ -10,9 +10,10 @@ from shards import Tensors, write_checkpoint, write_index, write_shard
 
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.index import INDEX, agrees, index_name, read_index, shard_names
-from mtpfix.checkpoint.local import read_local
+from mtpfix.checkpoint.local import Folder, read_local
+from mtpfix.checkpoint.reading import read_checkpoint
 from mtpfix.errors import UnreadableError
-from mtpfix.model import Index, RawModule, Tensor
+from mtpfix.model import Index, RawModule, Source, Tensor
 
 ONE: Tensors = {"m.a.weight": ("BF16", (4, 4)), "m.a.bias": ("BF16", (4,)), "m.norm.weight": ("BF16", (4,))}
 TWO: Tensors = {"m.b.weight": ("BF16", (4, 4)), "mtp.fc.weight": ("BF16", (4, 8)), "mtp.fc.bias": ("BF16", (4,))}
@@ -52,10 +53,14 @@ def test_missing_shards_and_ghosts(tmp_path: Path) -> None:
 def test_unlisted(tmp_path: Path) -> None:
     without = {name: shard for name, shard in MAP.items() if name not in ("m.a.bias", "mtp.fc.weight", "mtp.fc.bias")}
     assert read(tmp_path, without).unlisted == ("m.a.bias", "mtp.fc.weight", "mtp.fc.bias")
+    # Engines open both files all the same and take every tensor of them (engines/openings.py).
+    assert all(module.listed for module in read_local(tmp_path).modules.values())
+
+
+def test_a_file_that_is_not_named_is_not_opened(tmp_path: Path) -> None:
+    read(tmp_path, {name: shard for name, shard in MAP.items() if shard == FIRST})
     listed = {name: module.listed for name, module in read_local(tmp_path).modules.items()}
-    # Engines read every tensor of a file that the index names: vllm-0.33.0 model_executor/model_loader/weight_utils.py
-    # safetensors_weights_iterator, sglang-0.5.23 srt/model_loader/weight_utils.py.
-    assert listed == {"m.a": True, "m.norm": True, "m.b": True, "mtp.fc": True}
+    assert listed == {"m.a": True, "m.norm": True, "m.b": False, "mtp.fc": False}
 
 
 def test_a_shard_that_the_index_does_not_name(tmp_path: Path) -> None:
@@ -77,7 +82,8 @@ def test_shards_without_an_index(tmp_path: Path) -> None:
     assert all(module.listed for module in checkpoint.modules.values())
 
 
-def test_the_copy_that_the_index_names_is_kept(tmp_path: Path) -> None:
+def test_the_copy_that_is_read_last_is_kept(tmp_path: Path) -> None:
+    """vLLM 0.33.0 and SGLang 0.5.23 read whole files, in order of their names: a later copy overwrites."""
     write_checkpoint(tmp_path, {"a.safetensors": {"x.weight": ("BF16", (2, 2))}}, index=False)
     write_shard(tmp_path / "b.safetensors", {"x.weight": ("U8", (2, 1)), "x.weight_scale": ("F32", ())})
     last = read_local(tmp_path)
@@ -87,8 +93,12 @@ def test_the_copy_that_the_index_names_is_kept(tmp_path: Path) -> None:
     write_index(tmp_path, {"x.weight": "a.safetensors", "x.weight_scale": "b.safetensors"})
     named = read_local(tmp_path)
     assert named.index == Index(INDEX)
-    assert named.duplicates == (Tensor("x.weight", "U8", (2, 1), "b.safetensors"),)
-    assert named.modules["x"].shards == ("a.safetensors", "b.safetensors")
+    assert named.duplicates == last.duplicates
+    assert named.modules["x"].shard == "b.safetensors"
+    write_index(tmp_path, {"x.weight": "a.safetensors"})
+    alone = read_local(tmp_path)  # nothing opens b.safetensors
+    assert alone.duplicates == (Tensor("x.weight", "U8", (2, 1), "b.safetensors"),)
+    assert alone.modules["x"].shards == ("a.safetensors", "b.safetensors")
 
 
 def test_a_module_in_two_shards(tmp_path: Path) -> None:
@@ -102,6 +112,13 @@ def test_a_module_in_two_shards(tmp_path: Path) -> None:
     assert checkpoint.modules["x"].shard == "a.safetensors"
     assert checkpoint.modules["x"].shards == ("a.safetensors", "b.safetensors")
     assert list(checkpoint.modules) == ["x", "m.b", "mtp.fc"]
+
+
+def test_an_index_in_step_is_kept_where_it_is_asked_for(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, SHARDS)
+    kept = read_checkpoint(Source("local", "x"), Folder(str(tmp_path)), keep_index=True)
+    assert kept.index == Index(INDEX)
+    assert kept.files[INDEX].raw == (tmp_path / INDEX).read_bytes()
 
 
 def test_shards_below_the_folder(tmp_path: Path) -> None:

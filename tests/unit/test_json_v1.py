@@ -63,7 +63,7 @@ def test_the_keys_are_those_of_the_contract() -> None:
         *("rule", "name", "kind", "severity", "fix", "message", "hint", "engines", "modules", "module_count"),
         "locations",
     ]
-    assert list(document["plan"]) == ["files", "certificate", "held_back"]
+    assert list(document["plan"]) == ["files", "certificate", "held_back", "index", "renames"]
 
 
 def test_a_finding_carries_the_name_and_kind_of_its_rule() -> None:
@@ -154,7 +154,8 @@ def test_a_document_is_one_line_of_ascii_whatever_the_names_hold() -> None:
 ADDED = {
     "report": {"notes"},
     "engine": {"modules", "error"},
-    "plan": {"held_back"},
+    "plan": {"held_back", "index", "renames"},
+    "certificate": {"tensors_renamed", "names_listed", "names_unlisted"},
 }
 
 
@@ -168,6 +169,9 @@ ADDED = {
         (json_v1.DraftV1, "draft"),
         (json_v1.PlanV1, "plan"),
         (json_v1.CertificateV1, "certificate"),
+        (json_v1.IndexV1, "index_change"),
+        (json_v1.ListingV1, "listing"),
+        (json_v1.RenameV1, "rename"),
         (json_v1.DecisionV1, "decision"),
         (json_v1.EntryCauseV1, "by_entry"),
         (json_v1.RuleCauseV1, "by_rule"),

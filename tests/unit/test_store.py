@@ -498,7 +498,7 @@ def killed_at(step: str, number: int, work: Callable[[], Any], *, half: bool = F
         def call(*args: Any, **options: Any) -> Any:
             if next(calls) == number:
                 if half:
-                    function(args[0], args[1][: len(args[1]) // 2])
+                    function(args[0], args[1][: len(args[1]) // 2], *args[2:])
                 os.kill(os.getpid(), signal.SIGKILL)
             return function(*args, **options)
 
