@@ -29,7 +29,7 @@ class FileChange:
     """A file that changes.
 
     kind      `spelling`: it says the same in other bytes · `lists`: only the lists of what is not quantized ·
-              `config`: other parts of a JSON file that engines read · `weights` · `other`
+              `config`: other parts of a JSON file that engines read, the index among them · `weights` · `other`
     pointers  where a JSON file changes, at most so many
     """
 
@@ -130,8 +130,10 @@ def _key(finding: Finding) -> tuple[str, str]:
 
 
 def _file_change(name: str, old: bytes | None, new: bytes | None) -> FileChange:
-    if name.endswith(WEIGHTS) or name == INDEX:
+    if name.endswith(WEIGHTS):
         return FileChange(name, "weights")
+    if name == INDEX:
+        return FileChange(name, "config", ("/weight_map",))
     if name not in NAMES:
         return FileChange(name, "other")
     one, other = _value(name, old), _value(name, new)

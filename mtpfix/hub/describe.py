@@ -34,6 +34,8 @@ class Description:
 def fingerprint(plan: Plan) -> str:
     """The hash of what a plan changes, whatever repository, revision or place in a list it is about."""
     changes = sorted([edit.file, edit.op, *_change(plan, edit)] for edit in plan.edits)
+    if plan.index:
+        changes += [[plan.index.file, *row] for row in sorted(plan.index.listings)]
     return hashlib.sha256(json.dumps(changes, ensure_ascii=True).encode()).hexdigest()
 
 
@@ -70,7 +72,7 @@ def describe(before: Report, after: Report, rules: Sequence[RuleText] = ()) -> D
 
 
 def _title(plan: Plan) -> str:
-    files = listed(list(dict.fromkeys(edit.file for edit in plan.edits)))
+    files = listed(list(plan.files))
     if not plan.certificate.entries_added and not plan.certificate.entries_removed:
         return f"Make {files} say what is stored"
     if not plan.certificate.entries_removed:
@@ -80,7 +82,7 @@ def _title(plan: Plan) -> str:
 
 def _lines(before: Report, after: Report, rules: dict[str, RuleText]) -> Iterator[str]:
     plan = before.plan
-    files = listed([code(name) for name in dict.fromkeys(edit.file for edit in plan.edits)])
+    files = listed([code(name) for name in plan.files])
     yield "The quantization metadata of this repository says something else than what its weights are."
     yield f"This edits {files} and nothing else; no weight is touched."
     yield from ("", "### What is stored", "")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
+from checkpoints import FORMATS, Model, Tensors, deepseek_v3, fronts, right_list, tensors_of
 from click.testing import CliRunner, Result
 from documents import valid
+from shards import write_index, write_shard
 
 import mtpfix
 from hub import WRITER, Hub, Repository
@@ -116,3 +119,53 @@ def test_the_token_is_never_shown(repo: Repository, hub: Hub) -> None:
         result = run(*args)
         assert WRITER not in result.output
     assert all(WRITER not in str(pull.events) for pull in repo.pulls)
+
+
+# --- index and headers ------------------------------------------------------------------------------------------------
+
+
+def folder(path: Path, made: Model, scheme: str, config: dict[str, Any], *, index: bool) -> Path:
+    """A checkpoint with the draft in a file of its own, which the index names or leaves out."""
+    front = tuple(fronts(made))
+    shards: dict[str, Tensors] = {"model.safetensors": {}, "mtp.safetensors": {}}
+    for name, cell in tensors_of(made, "fp8-block", dict.fromkeys(made.draft, scheme)).items():
+        shards["mtp.safetensors" if name.startswith(front) else "model.safetensors"][name] = cell
+    for shard, tensors in shards.items():
+        write_shard(path / shard, tensors)
+    (path / "config.json").write_text(json.dumps({**made.config, "quantization_config": config}, indent=2))
+    named = {
+        name: shard for shard, tensors in shards.items() for name in tensors if index or not name.startswith(front)
+    }
+    write_index(path, named)
+    return path
+
+
+DS = deepseek_v3()
+FP8 = FORMATS["fp8-block"].config(right_list(DS, "fp8-block", draft=False))
+
+
+def mend(*args: str) -> Result:
+    return CliRunner().invoke(main, ("apply", REPO, "--create-pr", "--token", WRITER, *args))
+
+
+def test_an_index_is_rebuilt_by_pull_request(hub: Hub, tmp_path: Path) -> None:
+    repo = hub.create(REPO, folder(tmp_path / "x", DS, "fp8-block", FP8, index=False))
+    assert mend("-y").exit_code == 1  # nothing safe to do
+    assert not repo.pulls
+    first = mend("-y", "--unsafe-fixes")
+    assert first.exit_code == 0, first.stderr
+    held = repo.files(repo.pulls[0].ref)["model.safetensors.index.json"].read()
+    assert "mtp.safetensors" in json.loads(held)["weight_map"].values()
+    assert "model.safetensors.index.json" in repo.pulls[0].title
+    again = json.loads(mend("--unsafe-fixes", "--format", "json").stdout)
+    assert (again["outcome"], again["status"]) == ("already-open", "clean")
+    assert len(repo.pulls) == 1
+
+
+def test_headers_are_no_matter_of_a_pull_request(hub: Hub, tmp_path: Path) -> None:
+    repo = hub.create(REPO, folder(tmp_path / "x", DS, "fp8-block-ct", FP8, index=True))
+    result = mend("-y", "--unsafe-fixes", "--format", "json")
+    assert (result.exit_code, json.loads(result.stdout)["outcome"]) == (1, "refused")
+    assert not repo.pulls
+    told = CliRunner().invoke(main, ("apply", REPO, "--unsafe-fixes", "--dry-run"))
+    assert "no header can be edited on the Hub" in " ".join(told.stderr.split())
