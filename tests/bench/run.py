@@ -34,11 +34,12 @@ class Size:
     entries: int
     remote: dict[str, int]
     repositories: int
+    grafted: int  # experts of the draft that is copied
 
 
-FULL = Size(9, 25, {"qwen3-next": {}, "deepseek-v3": {}}, 4, 500, {}, 1000)
+FULL = Size(9, 25, {"qwen3-next": {}, "deepseek-v3": {}}, 4, 500, {}, 1000, 256)
 SMALL = {"layers": 8, "shards": 16}
-QUICK = Size(3, 5, {"deepseek-v3": SMALL}, 2, 50, {**SMALL, "experts": 32}, 60)
+QUICK = Size(3, 5, {"deepseek-v3": SMALL}, 2, 50, {**SMALL, "experts": 32}, 60, 32)
 
 
 def _local(size: Size) -> None:
@@ -52,10 +53,15 @@ def _remote(size: Size) -> None:
         _apart("tests.bench.remote", folder)
 
 
-def _apart(module: str, argument: str) -> None:
-    """A part with a Hub in it, as a process of its own; what it prints is passed on."""
+def _graft(size: Size) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        _apart("tests.bench.graft", folder, str(size.grafted), str(size.rounds))
+
+
+def _apart(module: str, *arguments: str) -> None:
+    """A part that measures memory or has a Hub in it, as a process of its own; what it prints is passed on."""
     sys.stdout.flush()
-    subprocess.run([sys.executable, "-m", module, argument], cwd=ROOT, env=ENVIRONMENT, check=True)
+    subprocess.run([sys.executable, "-m", module, *arguments], cwd=ROOT, env=ENVIRONMENT, check=True)
 
 
 TOOLS = ("click", "huggingface_hub", "safetensors", "msgspec", "orjson")
@@ -64,6 +70,7 @@ PARTS: Mapping[str, Callable[[Size], None]] = {
     "local": _local,
     "growth": lambda size: growth.compare(size.rounds, size.layers, size.entries),
     "remote": _remote,
+    "graft": _graft,
     "scan": lambda size: _apart("tests.bench.scan", str(size.repositories)),
 }
 
