@@ -379,21 +379,21 @@ def glm_experts(layer: str, scheme: str) -> list[Row]:
     ]
 
 
-def gemma4_assistant(folder: Path) -> None:
+def gemma4_assistant(folder: Path, scheme: str = "nvfp4") -> None:
     """The Gemma 4 assistant in NVFP4: two projections are packed that must stay in full precision. No list mends it."""
     layer = "model.layers.{0..1}"
     norms = "input_layernorm,post_attention_layernorm,pre_feedforward_layernorm,post_feedforward_layernorm"
     rows: list[Row] = [
         ("model.embed_tokens.weight", "BF16", (64, 32)),
-        ("pre_projection", "nvfp4", (32, 128)),
-        ("post_projection", "nvfp4", (64, 32)),
+        ("pre_projection", scheme, (32, 128)),
+        ("post_projection", scheme, (64, 32)),
         (f"{layer}.{{{norms}}}.weight", "BF16", (32,)),
         (f"{layer}.layer_scalar", "BF16", (1,)),
-        (f"{layer}.self_attn.q_proj", "nvfp4", (32, 32)),
-        (f"{layer}.self_attn.o_proj", "nvfp4", (32, 32)),
+        (f"{layer}.self_attn.q_proj", scheme, (32, 32)),
+        (f"{layer}.self_attn.o_proj", scheme, (32, 32)),
         (f"{layer}.self_attn.q_norm.weight", "BF16", (16,)),
-        (f"{layer}.mlp.{{gate,up}}_proj", "nvfp4", (64, 32)),
-        (f"{layer}.mlp.down_proj", "nvfp4", (32, 64)),
+        (f"{layer}.mlp.{{gate,up}}_proj", scheme, (64, 32)),
+        (f"{layer}.mlp.down_proj", scheme, (32, 64)),
         ("model.norm.weight", "BF16", (32,)),
     ]
     text_config: Json = {
@@ -433,11 +433,17 @@ def gemma4_assistant(folder: Path) -> None:
         "tie_word_embeddings": True,
         "text_config": text_config,
         "dtype": "bfloat16",
-        "quantization_config": inside,
+        **({"quantization_config": inside} if scheme == "nvfp4" else {}),
     }
     save_sharded(folder, [tensors(rows)])
     save_json(folder / "config.json", config)
-    save_json(folder / "hf_quant_config.json", sidecar, 4)
+    if scheme == "nvfp4":
+        save_json(folder / "hf_quant_config.json", sidecar, 4)
+
+
+def gemma4_assistant_base(folder: Path) -> None:
+    """What it was quantized from."""
+    gemma4_assistant(folder, "bf16")
 
 
 EXAMPLES: Mapping[str, Callable[[Path], None]] = {
@@ -445,6 +451,7 @@ EXAMPLES: Mapping[str, Callable[[Path], None]] = {
     "GLM-5.3-Flash-NVFP4": glm5_next,
     "Qwen3.5-35B-A3B-GPTQ-Int4": qwen3_5_gptq,
     "gemma-4-31B-it-assistant-NVFP4": gemma4_assistant,
+    "base/gemma-4-31B-it-assistant": gemma4_assistant_base,
 }
 
 

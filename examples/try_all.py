@@ -45,6 +45,7 @@ EXPECTED = {
     "Qwen3.5-35B-A3B-GPTQ-Int4": Expected("fixable", ("MTP001",), ("config.json",), (r"-:^mtp\\..*",)),
     "gemma-4-31B-it-assistant-NVFP4": Expected("not-fixable", ("MTP007",)),
 }
+PACKED, BASE = "gemma-4-31B-it-assistant-NVFP4", "base/gemma-4-31B-it-assistant"
 
 
 class Failed(Exception):
@@ -125,6 +126,17 @@ def try_refusal(folder: Path, want: Expected) -> None:
     must(contents(folder) == before, "a file changed")
 
 
+def try_graft(folder: Path, base: Path) -> None:
+    """What a graft from the base mends is clean; undo gives the first bytes back."""
+    before = contents(folder)
+    command("graft", folder, "--from", base, code=1)
+    must(contents(folder) == before, "a graft that leaves old copies was not refused")
+    command("graft", folder, "--from", base, "--rewrite", code=0)
+    must(report(folder, 0)["status"] == "clean", "not clean after the graft")
+    command("undo", folder, code=0)
+    must(contents(folder) == before, "undo did not give the first bytes back")
+
+
 def try_export(scratch: Path) -> None:
     """The export script writes a checkpoint that is clean from the start, though its own lists lack the draft."""
     out = run(HERE / "export.py", scratch / "export", code=0).stdout
@@ -159,6 +171,7 @@ def trials(scratch: Path) -> Iterator[tuple[str, Callable[[], None]]]:
         copy = shutil.copytree(HERE / name, scratch / name)
         yield name, partial(try_example, copy, want)
         yield f"{name}, as made", partial(try_made, HERE / name, scratch)
+    yield "graft", partial(try_graft, scratch / PACKED, shutil.copytree(HERE / BASE, scratch / BASE))
     yield "export.py", partial(try_export, scratch)
 
 

@@ -22,7 +22,7 @@ COMMANDS: tuple[tuple[str, str], ...] = (
     ("override", "Print serve-time flags with the effect of the repair."),
     ("snapshot", "Write a checkpoint's headers and JSON files, without weights, to one file."),
     ("hook", "Check or repair the checkpoints that some files belong to (pre-commit)."),
-    ("undo", "Take the last apply back, byte for byte."),
+    ("undo", "Take the last apply or graft back, byte for byte."),
     ("rule", "Explain a rule, or list all rules."),
     ("engines", "List the engines and releases that are modelled."),
 )
