@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mtpfix.grafting.ready import Ready
     from mtpfix.hub.pull_request import Outcome
     from mtpfix.override import Override
+    from mtpfix.store import Change
 
 Pathish = str | os.PathLike[str]
 Scope = Literal["mtp", "all"]
@@ -105,9 +106,14 @@ def undo(path: Pathish) -> tuple[str, ...]:
 
     Raises UsageError where there is nothing to take back, ConflictError where a file was changed since.
     """
+    return tuple(change.name for change in undone(path))
+
+
+def undone(path: Pathish) -> tuple[Change, ...]:
+    """The same, with what each file was before and is no longer."""
     from mtpfix import store
 
-    return tuple(change.name for change in store.undo(os.fspath(path)).changes)
+    return store.undo(os.fspath(path)).changes
 
 
 def open_pr(

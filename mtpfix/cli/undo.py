@@ -16,12 +16,12 @@ def command(source: str) -> None:
 
     Refuses where a file was changed since: nothing is overwritten that mtpfix did not write.
     """
-    import os
     import sys
 
     from mtpfix import api
 
-    names = api.undo(source)
-    gone = [name for name in names if not os.path.lexists(os.path.join(source, name))]
-    text = f"Restored {listed([name for name in names if name not in gone])}." if len(gone) < len(names) else ""
-    talk(*paragraph(f"{text} Removed {listed(gone)}.".lstrip() if gone else text, page(sys.stderr)))
+    changes = api.undone(source)
+    restored = [change.name for change in changes if change.old is not None]
+    removed = [change.name for change in changes if change.old is None]
+    text = f"Restored {listed(restored)}." if restored else ""
+    talk(*paragraph(f"{text} Removed {listed(removed)}.".lstrip() if removed else text, page(sys.stderr)))
