@@ -345,10 +345,14 @@ def test_a_write_that_fails(run: Run, writes: list[Any], monkeypatch: pytest.Mon
 
 
 def test_undo(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "undo", lambda path: ("config.json", "hf_quant_config.json"))
+    old, new = store.Content(b"{}", 0o644), store.Content(b"[]", 0o644)
+    changes = [store.Change(name, old, new) for name in ("config.json", "hf_quant_config.json")]
+    monkeypatch.setattr(api, "undone", lambda path: changes)
     result = run("undo", "x")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "Restored config.json and hf_quant_config.json.\n"
+    changes.append(store.Change("new.safetensors", None, store.Blob(store.Stamp(1, 1), 0o644)))
+    assert run("undo", "x").stderr == "Restored config.json and hf_quant_config.json. Removed new.safetensors.\n"
 
 
 def test_list(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
