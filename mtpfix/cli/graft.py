@@ -14,7 +14,7 @@ import click
 
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.apply import interactive
-from mtpfix.cli.terminal import echo, page, page_for, talk, write
+from mtpfix.cli.terminal import echo, gauge, page, page_for, talk, write
 from mtpfix.frozen import dataclass
 from mtpfix.output.base import Grafted, GraftedTensor, Page, RuleText
 from mtpfix.output.listing import bytes_text
@@ -254,6 +254,7 @@ def _tell(counted: list[int], total: int, done: threading.Event) -> None:
         text = (
             f"Copying: {bytes_text(counted[0])} of {bytes_text(max(total, counted[0]))}, {bytes_text(int(speed))}/s ..."
         )
-        click.echo(f"{_CLEAR}{text}" if terminal else text, err=True, nl=not terminal, color=terminal)
+        line = f"{_CLEAR}{gauge(text, counted[0], total)}" if terminal else text
+        click.echo(line, err=True, nl=not terminal, color=terminal)
     if told and terminal:
         click.echo(_CLEAR, err=True, nl=False, color=True)

@@ -13,11 +13,12 @@ from typing import Any, TypeVar, cast
 import click
 
 from mtpfix.checkpoint.access import Access, Traffic
-from mtpfix.cli.terminal import talk
+from mtpfix.cli.terminal import gauge, talk
 from mtpfix.frozen import dataclass, field
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FIRST, _ON_TERMINAL, _ELSEWHERE = 1.0, 0.2, 10.0  # seconds until progress is told, and between two tellings
+_SEVERAL = 5  # files
 _CLEAR = "\r\x1b[K"
 
 _OPTIONS = (
@@ -80,7 +81,8 @@ def _tell(traffic: Traffic, done: threading.Event) -> None:
         if traffic.busy:
             told = True
             text = _progress(traffic)
-            click.echo(f"{_CLEAR}{text}" if terminal else text, err=True, nl=not terminal, color=terminal)
+            line = f"{_CLEAR}{gauge(text, *_share(traffic))}" if terminal else text
+            click.echo(line, err=True, nl=not terminal, color=terminal)
             pause = _ON_TERMINAL if terminal else _ELSEWHERE
     if told and terminal:
         click.echo(_CLEAR, err=True, nl=False, color=True)
@@ -94,6 +96,13 @@ def _progress(traffic: Traffic) -> str:
     if not traffic.wanted:
         return "Asking the Hub ..."
     return f"Reading from the Hub: {traffic.files} of {_counted(traffic.wanted, 'file')}, {_size(traffic.received)} ..."
+
+
+def _share(traffic: Traffic) -> tuple[int, int]:
+    """How much is done, of how much; 0 where that is not known: the first files say what else there is to read."""
+    if traffic.listed and not traffic.waiting:
+        return traffic.scanned, traffic.listed
+    return (0, 0) if traffic.waiting or traffic.wanted < _SEVERAL else (traffic.files, traffic.wanted)
 
 
 def _counted(count: int, noun: str) -> str:

@@ -11,7 +11,8 @@ import click
 from mtpfix.errors import WriteError
 from mtpfix.output.base import Page
 
-_NARROWEST, _USUAL, _WIDEST = 60, 80, 120
+_NARROWEST, _USUAL, _WIDEST = 60, 80, 200
+_BAR, _SHORTEST_BAR = 24, 8
 
 
 def page(stream: TextIO | None = None) -> Page:
@@ -20,13 +21,16 @@ def page(stream: TextIO | None = None) -> Page:
     return Page(min(max(_columns(), _NARROWEST), _WIDEST), _colour(stream), stream.encoding or "utf-8")
 
 
-def _columns() -> int:
-    """COLUMNS, else what the terminal says, else 80: `shutil.get_terminal_size`, whose module takes 4 ms to import."""
+def _columns(stream: TextIO | None = None) -> int:
+    """COLUMNS, else what the terminal says, else 80: `shutil.get_terminal_size`, whose module takes 4 ms to import.
+
+    stream  whose terminal; None: stdout's
+    """
     told = os.environ.get("COLUMNS", "")
     if told.isdecimal() and int(told):
         return int(told)
     try:
-        return os.get_terminal_size(sys.__stdout__.fileno()).columns or _USUAL  # type: ignore[union-attr]
+        return os.get_terminal_size((stream or sys.__stdout__).fileno()).columns or _USUAL  # type: ignore[union-attr]
     except (AttributeError, ValueError, OSError):
         return _USUAL
 
@@ -37,6 +41,25 @@ def _colour(stream: TextIO) -> bool:
     if os.environ.get("FORCE_COLOR"):
         return True
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def gauge(text: str, done: int, total: int) -> str:
+    """A line of progress for stderr's terminal: a bar before the text where both fit; never more than one line."""
+    room = max(_columns(sys.stderr) - 1, 1)
+    length = min(_BAR, room - len(text) - len("  "))
+    if total <= 0 or length < _SHORTEST_BAR:
+        return text[:room]
+    filled = min(length * done // total, length)
+    full, empty = "█░" if _encodes("█░", sys.stderr) else "#."
+    return f"{full * filled}{empty * (length - filled)}  {text}"
+
+
+def _encodes(text: str, stream: TextIO) -> bool:
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def write(text: str, output: str | None = None) -> None:

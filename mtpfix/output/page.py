@@ -12,9 +12,9 @@ import html
 import json
 from collections.abc import Iterable
 from functools import cache
-from importlib import resources
 from typing import Any
 
+from mtpfix import packaged
 from mtpfix.output.base import Page
 from mtpfix.output.text import clean
 
@@ -56,7 +56,7 @@ def embedded(value: Any) -> str:
 @cache
 def asset(name: str) -> str:
     """A file of `assets/`, as it is shipped."""
-    return resources.files("mtpfix.output").joinpath("assets", name).read_text("utf-8")
+    return packaged.text(f"output/assets/{name}")
 
 
 def document(title: str, body: str, *, style: str = "", script: str = "", data: Any = None) -> str:
