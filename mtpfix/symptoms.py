@@ -22,11 +22,13 @@ _NUMBERS = re.compile(r"\d+")
 class Symptom:
     """Words of an engine: what they mean, the rules that they can come from, and where they were read.
 
-    unlike  `built` or `stored`, the group of the pattern that has to be the smaller shape; "" where none has
+    unlike   `built` or `stored`, the group of the pattern that has to be the smaller shape; "" where none has
+    example  a line that shows it
     """
 
     pattern: re.Pattern[str]
     unlike: str
+    example: str
     means: str
     rules: tuple[str, ...]
     source: str
@@ -49,6 +51,7 @@ def symptoms() -> tuple[Symptom, ...]:
         Symptom(
             re.compile(row["pattern"]),
             row.get("unlike", ""),
+            row["example"],
             means[row["means"]]["text"],
             tuple(means[row["means"]]["rules"]),
             row["source"],

@@ -84,7 +84,7 @@ def run(chosen: Options) -> int:
         result = _replayed((*chosen.replay, *chosen.files))
         write(_writer(form.replayed)(result, page), chosen.output)
         return int(bool(result.disagreements))
-    write(_writer(form.engines)(tuple(_facts()), page), chosen.output)
+    write(_writer(form.engines)(tuple(facts()), page), chosen.output)
     return 0
 
 
@@ -137,7 +137,7 @@ def _why(answer: Answer) -> str:
     return f"{cause.pointer} {cause.entry!r}" if cause.pointer else cause.rule
 
 
-def _facts() -> Iterator[EngineFacts]:
+def facts() -> Iterator[EngineFacts]:
     from mtpfix.engines.recorded import recorded
     from mtpfix.engines.registry import ENGINES
 

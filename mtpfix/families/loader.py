@@ -22,14 +22,14 @@ _HEAD = re.compile(r"^\[\[?(\w+)", re.MULTILINE)  # of a table: nothing else in 
 @lru_cache(maxsize=64)
 def load(name: str) -> Family:
     """The family of a data file in this package. Raises ValueError naming the file and row of a mistake."""
-    raw = _read(name)
+    raw = read(name)
     try:
         return _family(raw)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"families/{name}.toml: {error!r}") from error
 
 
-def _read(name: str) -> dict[str, Any]:
+def read(name: str) -> dict[str, Any]:
     return tomllib.loads(packaged.text(f"families/{name}.toml"))
 
 
@@ -88,7 +88,7 @@ def _span(row: Row) -> Span:
 
 
 def _view(row: Row) -> View:
-    rows = [_ask_row(item) for item in _module_rows(row)]
+    rows = [_ask_row(item) for item in module_rows(row)]
     specials = tuple(_special(item) for item in row.get("special", ()))
     faults = tuple(_fault(item) for item in _fault_rows(row))
     spans = [_span(row), *(ask.span for _, ask in rows)]
@@ -129,7 +129,7 @@ def _points(engine: str, spans: Iterable[Span]) -> tuple[str, ...]:
     return tuple(found - {""})
 
 
-def _module_rows(row: Row) -> Iterator[Row]:
+def module_rows(row: Row) -> Iterator[Row]:
     """The view's own rows first (they win), then each layer prefix with each block's rows under it."""
     yield from (_as_row(item) for item in row.get("rows", ()))
     for stored, runtime in row.get("layers", ()):

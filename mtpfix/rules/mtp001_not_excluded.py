@@ -21,14 +21,17 @@ from mtpfix.rules.base import (
 SHOWN = 6
 
 EXPLANATION = """\
-A module is stored in full precision, but no entry of the quantization config covers it. An engine that reads
-the config allocates quantized parameters for it.
-With packed formats (NVFP4, MXFP4, GPTQ, AWQ, W4A16) loading stops with a shape error or an unknown parameter
-name. With FP8 and MXFP8 nothing stops: the weights are cast into float8, the scales stay unwritten, and every
-draft token is rejected.
+A module is stored in full precision, but no entry of the quantization config covers it.
+Why: an engine that reads the config allocates quantized parameters for every module that no entry excludes.
+In engines: with packed formats (NVFP4, MXFP4, GPTQ, AWQ, W4A16) loading stops with a shape error or an
+unknown parameter name. With FP8 and MXFP8 vLLM does not stop: the weights are cast into float8, the scales
+stay unwritten, and every draft token is rejected; SGLang says "Downcasting not allowed".
 Fix: add entries for the modules, in every file and in every spelling that an engine asks for. `mtpfix apply`
 does that.
 By hand: add the names of the modules to the list that the finding points to, then run `mtpfix check` again.
+Seen in: nvidia/Qwen3.5-397B-A17B-NVFP4, whose lists name `mtp.layers.0*` and miss `mtp.fc`
+(vllm-project/vllm#38832); nvidia/GLM-5.3-Flash-NVFP4, whose draft is layer 45; amd/GLM-5.1-NVFP4
+(vllm-project/vllm#49187).
 """
 
 

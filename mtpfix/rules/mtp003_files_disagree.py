@@ -8,10 +8,16 @@ from mtpfix.model import Finding
 from mtpfix.rules.base import Context, Rule, by_state, evidence, finding, list_locations, modules_of, plural
 
 EXPLANATION = """\
-vLLM and SGLang read config.json, TensorRT-LLM reads hf_quant_config.json first. Where the two decide
-differently for a module, one of them lies about the weights, and the checkpoint works in one engine and not in
-the other. Lists that are spelled differently and mean the same are no finding.
-Fix: the file that contradicts the stored tensors gets the missing entries (or loses the wrong ones).
+config.json and hf_quant_config.json hold a list each, and the two decide differently for a module.
+Why: vLLM and SGLang read config.json, TensorRT-LLM reads hf_quant_config.json first. One of the files lies
+about the weights. Lists that are spelled differently and mean the same are no finding.
+In engines: the checkpoint works in one engine and not in the other.
+Fix: the file that contradicts the stored tensors gets the missing entries, or loses the wrong ones. `mtpfix
+apply` does that.
+By hand: compare both lists with the stored tensors (`mtpfix list CHECKPOINT`) and make both say what is
+stored.
+Seen in: Qwen3-Next NVFP4 uploads in which only one of the two files names the draft
+(vllm-project/vllm#38832).
 """
 
 

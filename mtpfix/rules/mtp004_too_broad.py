@@ -8,12 +8,17 @@ from mtpfix.model import Finding
 from mtpfix.rules.base import Context, Rule, by_state, evidence, finding, modules_of, plural
 
 EXPLANATION = """\
-An entry covers modules that are stored in full precision, and others that are stored quantized. The engine
-builds the latter in full precision and cannot load their packed weights or scales, or drops the scales
-silently.
-Common causes: a bare layer number (`model.layers.4` is a substring of `model.layers.45`), a trailing star after
-a number, a regex that is anchored at its start only, a top-level fragment such as `model*`.
-Fix: the entry is replaced by narrower ones that cover exactly what is stored in full precision.
+An entry covers modules that are stored in full precision, and others that are stored quantized.
+Why: common causes are a bare layer number (`model.layers.4` is a substring of `model.layers.45`), a trailing
+star after a number, a regex that is anchored at its start only, and a top-level fragment such as `model*`.
+In engines: the quantized modules are built in full precision: their packed weights or scales do not fit, or
+the scales are dropped silently.
+Fix: the entry is replaced by narrower ones that cover exactly what is stored in full precision. `mtpfix
+apply` does that.
+By hand: replace the entry by one that ends where the module's name ends: a dot after a number, `$` in a
+regex.
+Seen in: GLM-4.7 FP8 exports with the pattern `model*` (NVIDIA/Model-Optimizer#1630);
+inclusionAI/Ling-3.1-flash, where `b_proj` also hits `q_b_proj` (discussion 5 of the repository).
 """
 
 

@@ -9,9 +9,15 @@ from mtpfix.rules.base import Context, Rule, by_state, evidence, finding, module
 
 EXPLANATION = """\
 An entry says that modules are in full precision, but their tensors are quantized: scales are stored beside
-them, or the weights are packed. The engine builds full-precision parameters and fails on the scales, or drops
-them.
-Fix: the entry is removed where the engines can then load the modules as they are stored.
+them, or the weights are packed.
+Why: the module was quantized after all, or the entry was copied from another checkpoint.
+In engines: full-precision parameters are built, and loading stops at the scales, or drops them.
+Fix: the entry is removed where the engines can then load the modules as they are stored. `mtpfix apply` does
+that.
+By hand: remove the entry from every list, then run `mtpfix check` again: some heads and routers are never
+built quantized.
+Seen in: nvidia/Qwen3.6-35B-A3B-NVFP4, which lists `lm_head*` and stores it quantized
+(vllm-project/vllm#45132); vllm-project/compressed-tensors#712.
 """
 
 

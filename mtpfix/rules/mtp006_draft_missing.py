@@ -9,12 +9,16 @@ from mtpfix.model import Finding, Location
 from mtpfix.rules.base import Context, Rule
 
 EXPLANATION = """\
-A count key of the config says that the checkpoint holds draft layers, but no tensor of them is stored, or single
-modules are missing that every such layer has. Engines that start speculative decoding from such a checkpoint fail,
-or run a draft of uninitialised numbers.
-The usual cause is an exporter that loads the model through a class which drops the draft.
-No metadata makes up for missing tensors. Ways out: restore them from the base checkpoint (`mtpfix graft`), or set
-the count to 0 (`mtpfix apply --unsafe-fixes`), which gives up speculative decoding with this checkpoint.
+A count key of the config says that the checkpoint holds draft layers, but no tensor of them is stored, or
+single modules are missing that every such layer has.
+Why: the usual cause is an exporter that loads the model through a class which drops the draft.
+In engines: speculative decoding fails when it starts, or runs a draft of uninitialised numbers.
+Fix: no metadata makes up for missing tensors. Restore them from the base checkpoint, or set the count to 0,
+which gives up speculative decoding with this checkpoint (`mtpfix apply --unsafe-fixes`).
+By hand: copy the draft's tensors from the base model into a shard of their own, add them to the index, and
+exclude them in the lists.
+Seen in: GLM-4.7 and Qwen3-Next by ModelOpt (NVIDIA/Model-Optimizer#750 and #733); fine-tuned exports of
+Qwen3.5 (vllm-project/vllm-ascend#15531).
 """
 
 

@@ -11,12 +11,16 @@ from mtpfix.rules.base import Context, Rule, contrasts_of, plural, spans
 
 EXPLANATION = """\
 The stored tensors themselves are wrong: a projection that its family keeps in full precision was packed,
-weights of full width stand beside scales for packed ones, or names of a quantizer's inner state leaked into the
-export.
-Some engine releases can load a packed projection (the matrix says which); the checkpoint is still not what a
-right export is, and older releases fail.
-No list entry changes stored bytes. Ways out: export again with the module left out of quantization, or restore
-the module from the base checkpoint (`mtpfix graft`).
+weights of full width stand beside scales for packed ones, or names of a quantizer's inner state leaked into
+the export.
+Why: the exporter quantized a module that no right exporter touches, or wrote it before it was packed.
+In engines: some releases can load a packed projection (the matrix says which); the checkpoint is still not
+what a right export is, and other releases fail.
+Fix: no list entry changes stored bytes. Export again with the module left out of quantization, or restore it
+from the base checkpoint.
+By hand: there is nothing to edit.
+Seen in: Gemma 4 assistants with packed projections (sgl-project/sglang#32440); leaked quantizer state
+(vllm-project/vllm#38980); unpacked NVFP4 weights (NVIDIA/Model-Optimizer#868).
 """
 
 

@@ -10,8 +10,13 @@ from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules
 EXPLANATION = """\
 The lists describe the weights truly, but a release of an engine does not ask them: it builds the module
 quantized, or plain, whatever they say, or it fails on it for a reason of its own.
-No entry helps. The matrix names the releases that load the part.
-It is a warning as long as some engine's newest release loads the part, else an error.
+Why: the model class decides by itself, or has a fault that a later release mends.
+In engines: the matrix names the releases that load the part, and the reason for those that do not.
+Fix: no entry helps. Use a release that loads the part. It is a warning as long as some engine's newest
+release does, else an error.
+By hand: nothing in the checkpoint is to be changed.
+Seen in: stepfun-ai/Step-3.7-Flash-NVFP4, whose right list vLLM did not ask for the head
+(vllm-project/vllm#48883); nvidia/DeepSeek-R1-FP4 in old releases (vllm-project/vllm#25987).
 """
 
 

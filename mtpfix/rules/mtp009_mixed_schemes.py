@@ -9,11 +9,16 @@ from mtpfix.rules.base import Claim, Context, Rule, by_part, evidence, finding, 
 from mtpfix.verdicts import unwritten
 
 EXPLANATION = """\
-Modules are quantized, and the config says so, but in another scheme than the one that is stored: MXFP4 experts
-under an NVFP4 declaration, for instance. The engine allocates parameters and scales of the declared scheme;
-some scales are then never written, or shapes do not fit.
+Modules are quantized, and the config says so, but in another scheme than the one that is stored: MXFP4
+experts under an NVFP4 declaration, for instance.
+Why: parts of the checkpoint come from different exports, or a native scheme was kept for the draft.
+In engines: parameters and scales of the declared scheme are allocated; some scales are then never written, or
+shapes do not fit.
 Fix: only where the format can give a module a scheme of its own (MIXED_PRECISION, config groups), and the
-engine honours it for this part. Else the modules have to be exported again in one scheme.
+engine honours it for this part. Else export the modules again in one scheme.
+By hand: declare the scheme of each module in `quantized_layers` or in a config group, where the format has
+them.
+Seen in: DeepSeek-V4 NVFP4 with a native MXFP4 draft (vllm-project/vllm#43472).
 """
 
 

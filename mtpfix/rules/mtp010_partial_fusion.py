@@ -8,11 +8,16 @@ from mtpfix.model import Finding
 from mtpfix.rules.base import Claim, Context, Rule, by_state, finding, modules_of, plural
 
 EXPLANATION = """\
-Engines fuse linears: q, k and v; gate and up; the two first projections of MLA; the experts of a layer. One
-fused module has one scheme, so its shards must be listed together or not at all; a list that names some of them
-stops the engine while it builds the model.
-Fix: the entries are completed (or lifted) to match what is stored. Where the shards are stored unlike, no list
-can say it, and the checkpoint has to be exported again.
+Engines fuse linears: q, k and v; gate and up; the two first projections of MLA; the experts of a layer. A
+list names some shards of a fused module and not the others.
+Why: one fused module has one scheme, so its shards must be listed together or not at all.
+In engines: the model is not built: "Detected some but not all shards of ... are quantized".
+Fix: the entries are completed, or lifted to the fused name, to match what is stored (`mtpfix apply`). Where
+the shards are stored unlike, no list can say it, and the checkpoint has to be exported again.
+By hand: list every shard of the fused module, or none.
+Seen in: `q_a_proj` alone in the list of a DeepSeek checkpoint (sgl-project/sglang#9712); gate and up
+projections configured differently (Intel/auto-round#1726); single experts in a list
+(vllm-project/vllm#41994).
 """
 
 

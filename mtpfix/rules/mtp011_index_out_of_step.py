@@ -10,15 +10,20 @@ from mtpfix.names import tensor_name
 from mtpfix.rules.base import Context, Rule, plural
 
 EXPLANATION = """\
-`model.safetensors.index.json` says which file holds which tensor. Of it vLLM, SGLang and transformers use the file
-names only: they open exactly the files that it names and take every tensor of these, whatever else it says.
-TensorRT-LLM opens every file of the folder. So a file that it leaves out is never read, however right the rest is; a
-file that it names and that is missing stops vLLM since 0.26.0 and SGLang since 0.5.17, and earlier releases go on
-without it; of a tensor in two files that are opened the copy that is read later stays: vLLM goes by the numbers in
-file names since 0.16.0, SGLang by the alphabet since 0.5.13, earlier releases as the folder lists them.
-Fix: `mtpfix apply --unsafe-fixes` writes from the headers what the index has to say; it changes what engines load, so
-it is no safe fix. Missing files are better brought back than forgotten. Where headers do not tell which of several
-copies is right, or where the target cannot do without what is missing, nothing is written.
+`model.safetensors.index.json` and the headers of the shards disagree: tensors that the index leaves out,
+files that it names and that are missing, names without a tensor, a tensor in two files.
+Why: a shard was added, renamed or forgotten after the index was written.
+In engines: vLLM, SGLang and transformers use the file names of the index only: they open exactly the files that
+it names and take every tensor of these, whatever else it says; TensorRT-LLM opens every file of the folder. So a
+file that it leaves out is never read, however right the rest is. A file that it names and that is missing stops
+vLLM since 0.26.0 and SGLang since 0.5.17, and earlier releases go on without it. Of a tensor in two files that
+are opened the copy that is read later stays: vLLM goes by the numbers in file names since 0.16.0, SGLang by the
+alphabet since 0.5.13, earlier releases as the folder lists them.
+Fix: `mtpfix apply --unsafe-fixes` writes from the headers what the index has to say; it changes what engines
+load, so it is no safe fix. Missing files are better brought back than forgotten. Where headers do not tell which
+of several copies is right, or where the target cannot do without what is missing, nothing is written.
+By hand: add a line for each tensor that is left out: `"NAME": "FILE"` in `weight_map`.
+Seen in: shards that the index names and that are missing (vllm-project/vllm#38336 and #34859).
 """
 _TO_REBUILD = "write the index again from the headers: mtpfix apply --unsafe-fixes"
 

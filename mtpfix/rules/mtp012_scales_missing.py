@@ -10,12 +10,17 @@ from mtpfix.rules.base import Claim, Context, Rule, by_part, evidence, finding, 
 
 EXPLANATION = """\
 A module is stored quantized, but a scale tensor that its scheme needs is not there, or carries the name of
-another scheme (`weight_scale` against `weight_scale_inv`). Loading stops on the unknown name, or goes on with a
-scale that was never written.
-Metadata cannot supply a number. Where only the name is wrong (both names stand for what an FP8 block is multiplied
-with; dtype and shape are what engines build), `mtpfix apply --unsafe-fixes` writes the right name into the header of
-the shard: in place where it fits, else into a new file with the same data. No data byte changes. Otherwise the module
-has to be exported again. `weight_global_scale` and `weight_scale_2` are reciprocals and are never renamed.
+another scheme (`weight_scale` against `weight_scale_inv`).
+Why: the tensors were renamed or dropped between the export and the upload.
+In engines: loading stops on the unknown name, or goes on with a scale that was never written.
+Fix: metadata cannot supply a number. Where only the name is wrong (both names stand for what an FP8 block is
+multiplied with; dtype and shape are what engines build), `mtpfix apply --unsafe-fixes` writes the right name
+into the header of the shard: in place where it fits, else into a new file with the same data. No data byte
+changes. Otherwise the module has to be exported again. `weight_global_scale` and `weight_scale_2` are
+reciprocals and are never renamed.
+By hand: rename the tensors with the safetensors library, and the index with them.
+Seen in: renamed FP8 block scales (vllm-project/vllm#54556); heads without `input_scale`
+(NVIDIA/Model-Optimizer#2027).
 """
 _ON_HUB = "only the scale's name is wrong, and no header can be edited on the Hub: `hf download` the repository, "
 _ON_HUB += "`mtpfix apply --unsafe-fixes` the folder, and upload the shards"

@@ -9,13 +9,15 @@ from mtpfix.rules.base import Context, Rule, plural, spans
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 
 EXPLANATION = """\
-`num_nextn_predict_layers`, `mtp_num_hidden_layers` or their relatives say how many draft layers there are, and
-engines build that many. A count that is higher than what is stored builds layers without weights; a lower one
-leaves stored layers unused, and 0 keeps engines from starting a draft that is there. `layer_types` says which
-layer of the target has which attention; where its length is not the number of layers no engine takes the config,
-where it names the wrong attention parameters stay without weights.
-Setting them to what is stored changes what engines build, so it is no safe fix: `mtpfix apply --unsafe-fixes`.
-The other way, where layers are missing, is to restore them from the base checkpoint: `mtpfix graft`.
+`num_nextn_predict_layers`, `mtp_num_hidden_layers` or their relatives say how many draft layers there are,
+and another number is stored.
+Why: the count was copied from the base model, or layers were dropped or added after the config was written.
+In engines: as many layers are built as the count says. Too high a count builds layers without weights; too
+low a one leaves stored layers unused, and 0 keeps engines from starting a draft that is there.
+Fix: setting the count to what is stored changes what engines build, so it is not a safe fix: `mtpfix apply
+--unsafe-fixes`. The other way is to restore the missing layers.
+By hand: set the key that the finding points to.
+Seen in: pruned exports of Qwen3.5 that kept the base model's count.
 """
 
 

@@ -8,10 +8,13 @@ from mtpfix.model import Finding, Location
 from mtpfix.rules.base import Context, Rule
 
 EXPLANATION = """\
-A draft that lives in a repository of its own and says nothing about quantization is loaded with the target's
-method unless the engine is told otherwise: a BF16 draft beside an FP8 target is then built in FP8.
-The remedy is a flag at serving time, not an edit: for SGLang `--speculative-draft-model-quantization unquant`,
-for vLLM the draft's own `quantization` in the speculative config.
+A draft that lives in a repository of its own says nothing about quantization.
+Why: it is loaded with the target's method unless the engine is told otherwise: a BF16 draft beside an FP8
+target is then built in FP8.
+In engines: as with MTP001: a shape error, or weights that are cast and drafts that are rejected.
+Fix: a flag at serving time, not an edit: for SGLang `--speculative-draft-model-quantization unquant`, for
+vLLM the draft's own `quantization` in the speculative config.
+By hand: there is nothing to edit; serve with the flag.
 """
 
 

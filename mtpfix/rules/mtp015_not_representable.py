@@ -8,10 +8,15 @@ from mtpfix.model import Finding
 from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural, way_out
 
 EXPLANATION = """\
-The format has no list that an engine reads (MXFP4), or the engine looks the module up under a name that another
-module of the target has as well: an entry for the draft's `model.layers.0` would switch off the target's layer
-0. Adding it would be a false repair.
-It is a warning as long as some engine's newest release loads the part, else an error.
+No entry can say what is stored without saying something wrong as well: the format has no list that an engine
+reads (MXFP4), or the engine looks the module up under a name that another module of the target has too.
+Why: an entry for the draft's `model.layers.0` would switch off the target's layer 0. Adding it would be a
+false repair.
+In engines: the draft stays as it is decided now; the matrix says which releases load it.
+Fix: none in the checkpoint. Use an engine that loads the part, or export the draft quantized. It is a warning
+as long as some engine's newest release loads the part, else an error.
+By hand: there is nothing to edit.
+Seen in: Qwen3-Next NVFP4 in SGLang, which asks for the draft's experts as `model.layers.0.mlp.experts`.
 """
 
 

@@ -9,9 +9,15 @@ from mtpfix.rules.base import Context, Rule, by_state, evidence, finding, module
 
 EXPLANATION = """\
 An entry has a form that no engine can match (an empty path component, a stray dot, a blank) or that stops one
-(`*mtp*` is not a valid regex, and transformers compiles the entries of an fp8 list; `null` or a number is no name
-at all). What it was meant for is not covered.
-Fix: the entry is replaced by one that says the same in a form that every engine understands.
+(`*mtp*` is not a valid regex; `null` or a number is no name at all).
+Why: the entry was written in another dialect, or by a script that joined names wrongly.
+In engines: what it was meant for is not covered, as with MTP001; transformers compiles the entries of an fp8
+list as regexes and stops at one that is none.
+Fix: the entry is replaced by one that says the same in a form that every engine understands. `mtpfix apply`
+does that.
+By hand: rewrite the entry in the dialect of its list: `mtpfix explain` shows which entries decide.
+Seen in: Nemotron-H and Qwen3 MoE NVFP4 exports with a stray dot at the end of an entry
+(NVIDIA/Model-Optimizer#882).
 """
 
 

@@ -1,4 +1,4 @@
-"""The README shows what the program prints, and what it says is modelled is what is registered.
+"""The README and docs/ show what the program prints, and what the README says is modelled is what is registered.
 
 Each ```console block is run, command by command (lines that begin with `$ `) on a fresh copy of the examples; each
 ```python block too, and a ```text block right after it is what that prints. `MTPFIX_SNAPSHOTS=write` writes all of it
@@ -25,8 +25,19 @@ from mtpfix.formats import formats
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 TEXT = README.read_text("utf-8")
-CONSOLE = re.findall(r"(?<=```console\n)\$ .*?(?=```)", TEXT, re.DOTALL)
-PYTHON = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", TEXT, re.DOTALL)
+PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))
+CONSOLE = [
+    pytest.param(page, block, id=f"{page.stem}: {block.partition(chr(10))[0][2:]}")
+    for page in PAGES
+    for block in re.findall(r"(?<=```console\n)\$ .*?(?=```)", page.read_text("utf-8"), re.DOTALL)
+]
+PYTHON = [
+    pytest.param(page, *found, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, found in enumerate(
+        re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", page.read_text("utf-8"), re.DOTALL)
+    )
+]
 NAMED = {
     "Families, one file each in `mtpfix/families/`:": [load(entry.name).title for entry in REGISTRY],
     "Formats with a list that can be edited, one file each in `mtpfix/formats/`:": [
@@ -68,28 +79,31 @@ def output(folder: Path, *command: str) -> str:
     return done.stdout
 
 
-def same(shown: str, printed: str) -> None:
-    """Fails unless the README shows what is printed; with MTPFIX_SNAPSHOTS=write it is made to."""
+def same(page: Path, shown: str, printed: str) -> None:
+    """Fails unless a page shows what is printed; with MTPFIX_SNAPSHOTS=write it is made to."""
     if shown != printed and os.environ.get("MTPFIX_SNAPSHOTS") == "write":
-        README.write_text(README.read_text("utf-8").replace(shown, printed, 1), "utf-8")
+        page.write_text(page.read_text("utf-8").replace(shown, printed, 1), "utf-8")
         return
     assert shown.splitlines() == printed.splitlines()
 
 
-@pytest.mark.parametrize("block", CONSOLE, ids=lambda block: block.partition("\n")[0][2:])
-def test_console_block(block: str, shell: Path) -> None:
+@pytest.mark.parametrize(("page", "block"), CONSOLE)
+def test_console_block(page: Path, block: str, shell: Path) -> None:
     commands = [line for line in block.splitlines() if line.startswith("$ ")]
-    same(block, "".join(f"{line}\n{output(shell, 'sh', '-c', line[2:])}" for line in commands))
+    same(page, block, "".join(f"{line}\n{output(shell, 'sh', '-c', line[2:])}" for line in commands))
 
 
-@pytest.mark.parametrize(("code", "shown"), PYTHON, ids=range(len(PYTHON)))
-def test_python_block(code: str, shown: str, shell: Path) -> None:
-    front = f"{code}```\n\n```text\n" if shown else ""
-    same(front + shown, front + output(shell, sys.executable, "-c", code))
+@pytest.mark.parametrize(("page", "code", "shown"), PYTHON)
+def test_python_block(page: Path, code: str, shown: str, shell: Path) -> None:
+    text = page.read_text("utf-8")
+    front = f"{code}```\n\n```text\n" if f"{code}```\n\n```text\n" in text else ""
+    same(page, front + shown, front + output(shell, sys.executable, "-c", code))
 
 
 @pytest.mark.parametrize(("lead", "titles"), NAMED.items())
 def test_what_is_modelled(lead: str, titles: list[str]) -> None:
     shown = re.search(rf"^{re.escape(lead)}.*?\n\n", TEXT, re.DOTALL | re.MULTILINE)
     assert shown
-    same(shown[0], "\n".join(textwrap.wrap(f"{lead} {', '.join(titles)}.", 120, break_on_hyphens=False)) + "\n\n")
+    same(
+        README, shown[0], "\n".join(textwrap.wrap(f"{lead} {', '.join(titles)}.", 120, break_on_hyphens=False)) + "\n\n"
+    )

@@ -1,0 +1,29 @@
+"""AutoRound: quantize to 4 bits, save, copy the draft, and let mtpfix make the config right.
+
+python examples/exporters/export_autoround.py BASE_DIR OUT_DIR
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from auto_round import AutoRound
+from draft import copy_draft
+
+import mtpfix
+
+
+def export(base: Path, out: Path) -> None:
+    """Write a checkpoint that engines load as it is stored."""
+    rounding = AutoRound(str(base), scheme="W4A16", iters=0, disable_opt_rtn=True, device_map="cpu")
+    rounding.quantize_and_save(str(out), format="auto_round")
+    copy_draft(base, out)
+
+    mtpfix.ensure(out)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
+    export(Path(sys.argv[1]), Path(sys.argv[2]))
