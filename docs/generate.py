@@ -20,7 +20,7 @@ from mtpfix.cli.engines import facts
 from mtpfix.engines.registry import ENGINES
 from mtpfix.families import REGISTRY, loader
 from mtpfix.families.base import Family, view_for
-from mtpfix.formats import FORMATS, format_of
+from mtpfix.formats import format_of
 from mtpfix.output.base import EngineFacts
 from mtpfix.releases import modelled
 from mtpfix.rules import BY_CODE, RULES
@@ -265,7 +265,9 @@ def compatibility(families: Mapping[str, Family]) -> str:
 
 
 def _title(name: str) -> str:
-    return next(form.title for form in FORMATS if form is format_of(SAMPLES[name]))
+    found = format_of(SAMPLES[name])
+    assert found is not None
+    return found.title
 
 
 # Engines and commands

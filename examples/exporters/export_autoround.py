@@ -1,4 +1,4 @@
-"""AutoRound: quantize to 4 bits, save, copy the draft, and let mtpfix make the config right.
+"""AutoRound: quantize to 4 bits, save, restore the draft, and let mtpfix make the config right.
 
 python examples/exporters/export_autoround.py BASE_DIR OUT_DIR
 """
@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 from auto_round import AutoRound
-from draft import copy_draft
 
 import mtpfix
 
@@ -18,8 +17,8 @@ def export(base: Path, out: Path) -> None:
     """Write a checkpoint that engines load as it is stored."""
     rounding = AutoRound(str(base), scheme="W4A16", iters=0, disable_opt_rtn=True, device_map="cpu")
     rounding.quantize_and_save(str(out), format="auto_round")
-    copy_draft(base, out)
 
+    mtpfix.graft(out, base, rewrite=True)
     mtpfix.ensure(out)
 
 

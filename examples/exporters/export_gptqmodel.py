@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from draft import copy_draft
 from gptqmodel import GPTQModel, QuantizeConfig
 
 import mtpfix
@@ -23,8 +22,8 @@ def export(base: Path, out: Path) -> None:
     model = GPTQModel.load(str(base), QuantizeConfig(bits=4, group_size=32))
     model.quantize(TEXTS, batch_size=1)
     model.save(str(out))
-    copy_draft(base, out)
 
+    mtpfix.graft(out, base)
     mtpfix.ensure(out)
 
 

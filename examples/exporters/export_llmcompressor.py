@@ -1,9 +1,9 @@
-"""llm-compressor: quantize to NVFP4 weights, save, copy the draft, and let mtpfix make the list right.
+"""llm-compressor: quantize to NVFP4 weights, save, restore the draft, and let mtpfix make the list right.
 
     python examples/exporters/export_llmcompressor.py BASE_DIR OUT_DIR
 
 llm-compressor copies the draft by itself for models that count it as `mtp_num_hidden_layers`, and lists it. For those
-that count it as `num_nextn_predict_layers` the draft is copied here, and `mtpfix.ensure` lists it.
+that count it as `num_nextn_predict_layers`, `mtpfix.graft` restores it from the base model, and lists it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 
 import torch
-from draft import copy_draft
 from llmcompressor import oneshot
 from llmcompressor.modifiers.quantization import QuantizationModifier
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -27,8 +26,8 @@ def export(base: Path, out: Path) -> None:
     oneshot(model=model, recipe=recipe)
     model.save_pretrained(out, save_compressed=True)
     AutoTokenizer.from_pretrained(base).save_pretrained(out)
-    copy_draft(base, out)
 
+    mtpfix.graft(out, base)
     mtpfix.ensure(out)
 
 

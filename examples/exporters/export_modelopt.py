@@ -1,9 +1,9 @@
-"""ModelOpt: quantize to NVFP4, export, copy the draft, and let mtpfix make the lists right.
+"""ModelOpt: quantize to NVFP4, export, restore the draft, and let mtpfix make the lists right.
 
     python examples/exporters/export_modelopt.py BASE_DIR OUT_DIR
 
-`export_hf_checkpoint` writes what transformers loaded, which leaves the draft out. It is copied from the base model
-here in full precision, as publishers do by hand; the exclusion lists know nothing of it until `mtpfix.ensure` has run.
+`export_hf_checkpoint` writes what transformers loaded, which leaves the draft out. `mtpfix.graft` restores it from the
+base model in full precision and lists it in both files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 
 import modelopt.torch.quantization as mtq
 import torch
-from draft import copy_draft
 from modelopt.torch.export import export_hf_checkpoint
 from transformers import AutoModelForCausalLM
 
@@ -32,8 +31,8 @@ def export(base: Path, out: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
     model = mtq.quantize(model, mtq.NVFP4_DEFAULT_CFG, calibrate)
     export_hf_checkpoint(model, export_dir=out)
-    copy_draft(base, out)
 
+    mtpfix.graft(out, base)
     mtpfix.ensure(out)
 
 

@@ -13,8 +13,8 @@ A count key of the config says that the checkpoint holds draft layers, but no te
 single modules are missing that every such layer has.
 Why: the usual cause is an exporter that loads the model through a class which drops the draft.
 In engines: speculative decoding fails when it starts, or runs a draft of uninitialised numbers.
-Fix: no metadata makes up for missing tensors. Restore them from the base checkpoint, or set the count to 0,
-which gives up speculative decoding with this checkpoint (`mtpfix apply --unsafe-fixes`).
+Fix: no metadata makes up for missing tensors. Restore them from the base checkpoint (`mtpfix graft`), or set
+the count to 0, which gives up speculative decoding with this checkpoint (`mtpfix apply --unsafe-fixes`).
 By hand: copy the draft's tensors from the base model into a shard of their own, add them to the index, and
 exclude them in the lists.
 Seen in: GLM-4.7 and Qwen3-Next by ModelOpt (NVIDIA/Model-Optimizer#750 and #733); fine-tuned exports of

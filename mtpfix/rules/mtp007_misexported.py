@@ -17,7 +17,7 @@ Why: the exporter quantized a module that no right exporter touches, or wrote it
 In engines: some releases can load a packed projection (the matrix says which); the checkpoint is still not
 what a right export is, and other releases fail.
 Fix: no list entry changes stored bytes. Export again with the module left out of quantization, or restore it
-from the base checkpoint.
+from the base checkpoint (`mtpfix graft`).
 By hand: there is nothing to edit.
 Seen in: Gemma 4 assistants with packed projections (sgl-project/sglang#32440); leaked quantizer state
 (vllm-project/vllm#38980); unpacked NVFP4 weights (NVIDIA/Model-Optimizer#868).
