@@ -55,10 +55,30 @@ def _numbers(here: World, base: World) -> Iterator[str]:
 def _shapes(here: World, base: World) -> Iterator[str]:
     """What is stored of the target in both, the first that differs of each kind."""
     yield from _first(_units(here, base))
+    yield from _first(_drafts(here, base))
     yield from _first(_plain_tensors(here, base))
     own, names = _target_names(here), _target_names(base)
     if own and names and not own & names:
         yield f"the names of the tensors: {min(own)} here, {min(names)} there"
+
+
+def _drafts(here: World, base: World) -> Iterator[str]:
+    """The draft's norms and experts against those of the decoder layers, which it is built like."""
+    sizes = {cell.shape for name, raw in _norms(here) if not here.in_draft(name) for cell in raw.cells}
+    for name, raw in _norms(base):
+        shape = raw.cells[0].shape
+        if base.in_draft(name) and sizes and shape not in sizes:
+            yield f"the shape of {name}: {sorted(map(list, sizes))[0]} in the layers here, {list(shape)} there"
+    counts = {_experts(unit) for unit in here.by_part["target"]} - {0}
+    for unit in base.by_part["draft"]:
+        if counts and _experts(unit) and _experts(unit) not in counts:
+            yield f"the experts of {unit.name}: {max(counts)} in the layers here, {_experts(unit)} there"
+
+
+def _norms(world: World) -> Iterator[tuple[str, RawModule]]:
+    for name, raw in world.checkpoint.modules.items():
+        if name.endswith(".input_layernorm") and ".layers." in name:
+            yield name, raw
 
 
 def _first(found: Iterator[str]) -> Iterator[str]:

@@ -43,9 +43,9 @@ def choices(
 
     wanted  patterns over module names that narrow it; () for all. UsageError for one that no draft module matches.
     """
-    wrong = _wrong(here, findings)
     own = {raw.name: raw for raw in here.draft_modules}
     theirs = _within(here, {raw.name: raw for raw in base.draft_modules})
+    wrong = _replaced(_wrong(here, findings), theirs, own)
     allowed = _allowed([*own, *theirs, *wrong, *here.lacking], wanted)
     schemes = {name: unit.stored.scheme for unit in base.units if unit.draft for name in _names_of(unit)}
     layers = {layer_of(name) for name in own}
@@ -54,7 +54,7 @@ def choices(
         if name not in allowed:
             continue
         if name in wrong:
-            found.append(Choice(name, "wrong", tensors_of(raw), _belonging(name, own), schemes.get(name)))
+            found.append(Choice(name, "wrong", tensors_of(raw), wrong[name], schemes.get(name)))
         elif not _is_held(name, own) and not (layer_of(name) in layers and name.endswith(_SHARED)):
             found.append(Choice(name, "missing", tensors_of(raw), (), schemes.get(name)))
         elif rest := _absent(raw, own.get(name), schemes.get(name)):
@@ -74,6 +74,23 @@ def _wrong(here: World, findings: Iterable[Finding]) -> dict[str, None]:
     }
     units = [unit for unit in here.by_part["draft"] if unit.name in named or here.misexported(unit)]
     return dict.fromkeys(name for unit in units for name in _names_of(unit))
+
+
+def _replaced(
+    wrong: Iterable[str], theirs: Mapping[str, RawModule], own: Mapping[str, RawModule]
+) -> dict[str, tuple[Tensor, ...]]:
+    """The wrong modules and all that is stored of each, under the names that the base has for them.
+
+    Where one side has a stack of experts and the other one expert after the other, all of them are replaced.
+    """
+    out: dict[str, tuple[Tensor, ...]] = {}
+    for name in wrong:
+        roots = (name, name.partition(_EXPERTS)[0] + _EXPERTS[:-1]) if _EXPERTS in name else (name,)
+        root = next((root for root in roots if root in theirs), name)
+        under = [other for other in theirs if other.startswith(f"{root}.")] if root not in theirs else []
+        first, *rest = under or [root]
+        out |= {first: _belonging(root, own), **dict.fromkeys(rest, ())}
+    return out
 
 
 def _names_of(unit: Unit) -> tuple[str, ...]:

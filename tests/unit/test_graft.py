@@ -249,6 +249,21 @@ def test_leaked_quantizer_state(tmp_path: Path) -> None:
     assert not set(leak) & data_of(here).keys()
 
 
+def test_leaked_state_of_a_stack_that_the_base_has_one_by_one(tmp_path: Path) -> None:
+    made = glm4_moe()
+    name = "model.layers.2.mlp.experts"
+    leak = {f"{name}.w13_weight_quantizer._double_scale": ("F32", ())}
+    stored = dict.fromkeys(made.draft, "nvfp4")
+    ignore = (*GLM, "model.layers.2.eh_proj", "model.layers.2.mlp.gate", "*shared_head*", "*.head")
+    here = on_disk(tmp_path / "here", made, "nvfp4", ignore, stored=stored, extra=leak, seed=1)
+    found = graft(here, on_disk(tmp_path / "base", made, seed=2), rewrite=True)
+    assert {choice.name.rpartition(".")[0] for choice in found.chosen} == {f"{name}.0", f"{name}.1"}
+    modules = [f"{name}.{expert}.{leaf}_proj" for expert in (0, 1) for leaf in ("gate", "up", "down")]
+    suffixes = ("weight", "weight_scale", "weight_scale_2", "input_scale")
+    wanted = {f"{module}.{suffix}" for module in modules for suffix in suffixes} | leak.keys()
+    assert {copy.tensor.name for copy in found.old} == wanted
+
+
 def test_sglang_reads_mtp_safetensors_unasked(tmp_path: Path) -> None:
     made = glm4_moe()
     stored = {"model.layers.2.eh_proj": "nvfp4"}
@@ -316,6 +331,16 @@ def test_weights_that_the_config_does_not_tell_of(tmp_path: Path) -> None:
     more = on_disk(tmp_path / "more", glm4_moe(experts=3), changes={"n_routed_experts": 2})
     with pytest.raises(RefusedError, match="2 are stored here, 3 there"):
         mtpfix.graft(here, more)
+
+
+def test_a_draft_that_does_not_fit_its_own_config(tmp_path: Path) -> None:
+    here = on_disk(tmp_path / "here", glm4_moe().without_draft(), "nvfp4", GLM)
+    norm = {"model.layers.2.input_layernorm.weight": ("BF16", (64,))}
+    with pytest.raises(RefusedError, match=r"input_layernorm: \[128\] in the layers here, \[64\] there"):
+        mtpfix.graft(here, on_disk(tmp_path / "base", glm4_moe(), extra=norm))
+    lost = [f"model.layers.2.mlp.experts.1.{name}_proj.weight" for name in ("gate", "up", "down")]
+    with pytest.raises(RefusedError, match="2 in the layers here, 1 there"):
+        mtpfix.graft(here, on_disk(tmp_path / "pruned", glm4_moe(), drop=lost))
 
 
 def test_a_base_without_a_draft(tmp_path: Path) -> None:
