@@ -136,9 +136,18 @@ def _head(*titles: str) -> list[Cell]:
 def _every_tensor(rows: Sequence[TensorRow], page: Page) -> list[list[Cell]]:
     out = [_head("tensor", "dtype", "shape", "stored", "declared", "shard")]
     for row in rows:
-        texts = (row.name, row.dtype, shape(row.shape), row.stored, row.declared, row.shard)
-        out.append([Cell(clean(text, page)) for text in texts])
+        texts = (row.name, row.dtype, shape(row.shape), row.stored)
+        declared = _declared_cell(row.declared, row.stored, page)
+        out.append([*(Cell(clean(text, page)) for text in texts), declared, Cell(clean(row.shard, page))])
     return out
+
+
+def _declared_cell(declared: str, stored: str, page: Page) -> Cell:
+    """What is declared of a tensor's module, marked where it is not what is stored."""
+    known = declared in ("plain", "quantized") and stored not in _NEITHER
+    if known and declared != ("plain" if stored in _PLAIN else "quantized"):
+        return Cell(clean(f"✗ {declared}", page), ("red",))
+    return Cell(clean(declared, page))
 
 
 def _tensor_kinds(rows: Sequence[TensorRow], page: Page) -> list[list[Cell]]:
@@ -146,7 +155,10 @@ def _tensor_kinds(rows: Sequence[TensorRow], page: Page) -> list[list[Cell]]:
     for row in rows:
         kinds.setdefault((row.dtype, shape(row.shape), row.stored, row.declared), []).append(row.name)
     out = [_head("tensor", "dtype", "shape", "stored", "declared")]
-    return out + _grouped(kinds, page)
+    for line in _grouped(kinds, page):
+        *others, stored, declared = line
+        out.append([*others, stored, _declared_cell(declared.text, stored.text, page)])
+    return out
 
 
 def _grouped(kinds: Mapping[tuple[str, ...], Sequence[str]], page: Page) -> list[list[Cell]]:
