@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -29,8 +29,28 @@ def load(name: str) -> Family:
         raise ValueError(f"families/{name}.toml: {error!r}") from error
 
 
-def read(name: str) -> dict[str, Any]:
-    return tomllib.loads(packaged.text(f"families/{name}.toml"))
+def read(name: str) -> Row:
+    """A data file: in a wheel the JSON that the build made of it, elsewhere the TOML."""
+    return _compiled(name) or _parsed(packaged.text(f"families/{name}.toml"))
+
+
+def _compiled(name: str) -> Row | None:
+    try:
+        found: Row = json.loads(packaged.text(f"families/{name}.json"))
+    except OSError:
+        return None
+    return found
+
+
+def _parsed(text: str) -> Row:
+    import tomllib  # 3 ms, and a wheel needs it for nothing
+
+    return tomllib.loads(text)
+
+
+@lru_cache(maxsize=1)
+def _blocks() -> Row | None:
+    return _compiled("blocks")
 
 
 @lru_cache(maxsize=1)
@@ -46,9 +66,9 @@ def _block_texts() -> Mapping[str, str]:
 
 
 @lru_cache(maxsize=1024)
-def block(name: str) -> Mapping[str, Any]:
+def block(name: str) -> Row:
     """A table of blocks.toml. Raises KeyError where there is none of that name."""
-    table: Mapping[str, Any] = tomllib.loads(_block_texts()[name])[name]
+    table: Row = (_blocks() or _parsed(_block_texts()[name]))[name]
     return table
 
 
