@@ -7,8 +7,9 @@ tensors say it too (`linear_attn`, `self_attn`). Other families' types (sliding 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+from mtpfix.frozen import dataclass
 
 KEY = "layer_types"
 _BLOCKS = {"linear_attn": "linear_attention", "self_attn": "full_attention"}

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 
 from tests.bench import growth, local, start
@@ -80,8 +80,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes and few rounds")
     parser.add_argument("--part", action="append", choices=PARTS, help="only this part; may be repeated")
+    parser.add_argument("--rounds", type=int, help="how often the large checkpoints are read")
     chosen = parser.parse_args()
     size = QUICK if chosen.quick else FULL
+    size = replace(size, rounds=chosen.rounds or size.rounds)
     for name in chosen.part or PARTS:
         PARTS[name](size)
     tools = ", ".join(f"{name} {_version(name)}" for name in TOOLS)

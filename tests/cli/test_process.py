@@ -78,6 +78,35 @@ def test_help_imports_no_engine_and_no_parser() -> None:
     assert not loaded & {"json", "jsonpatch", "msgspec", "orjson", "fnmatch2", "numpy", "huggingface_hub", "rich"}
 
 
+# What a check of a folder does without: each of these takes milliseconds to import.
+HEAVY = {
+    *("asyncio", "email", "importlib.resources", "pathlib", "shutil", "tempfile", "zipfile"),
+    *("dataclasses", "fnmatch2", "huggingface_hub", "jinja2", "numpy", "rich", "yaml"),
+    *("mtpfix.engines.sglang.quark", "mtpfix.engines.vllm.quark", "mtpfix.formats.awq", "mtpfix.patterns"),
+    *(
+        "mtpfix.graft",
+        "mtpfix.hub",
+        "mtpfix.output.html",
+        "mtpfix.output.json_v1",
+        "mtpfix.output.sarif",
+        "mtpfix.store",
+    ),
+}
+
+
+def test_check_imports_what_it_needs(broken: Path) -> None:
+    code = (
+        "import sys; from mtpfix.cli import main\n"
+        "try: main(['check', sys.argv[1]])\n"
+        "except SystemExit: pass\n"
+        "print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    command = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}; {code}", str(broken)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment())
+    assert "fixable" in done.stdout
+    assert HEAVY.isdisjoint(done.stderr.split())
+
+
 def test_the_version() -> None:
     assert run("--version").stdout == f"mtpfix, version {mtpfix.__version__}\n"
 
