@@ -6,6 +6,7 @@ A token travels only where it was given as an option; else the workers use their
 
 from __future__ import annotations
 
+import logging
 import os
 import uuid
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ from mtpfix.hub.scan import Look, Row, failed
 
 TIMEOUT = 15.0  # seconds until the scheduler has to answer
 _AHEAD = 2  # repositories for each thread of the cluster, so that none waits for the next
+_LOUD = ("distributed", "distributed.client", "distributed.core", "distributed.comm")
 _INSTALL = "pip install 'mtpfix[dask]'"
 _HERE = Traffic()  # a worker's: a wait that the Hub asks for holds for all that the worker does
 
@@ -54,6 +56,9 @@ def _rows(client: Any, repositories: Iterable[str], look: Look, jobs: int | None
 
     submit(jobs or _AHEAD * max(1, sum(client.nthreads().values())))
     for future in done:
+        if future.status in ("lost", "pending"):  # the worker died with its answer: another one does it again
+            done.add(future)
+            continue
         yield _row(future, known[future.key], look.access.traffic)
         submit(1)
 
@@ -83,6 +88,8 @@ def _client(address: str) -> Any:
         from distributed import Client
     except ImportError:
         raise UsageError("a Dask cluster needs Dask here too", subject="--dask", hint=_INSTALL) from None
+    for name in _LOUD:  # tracebacks of what ends as an error of ours
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         return Client(address, timeout=TIMEOUT, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
