@@ -14,15 +14,18 @@ import shutil
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hub import WRITER, Hub
 
 from mtpfix.families import REGISTRY
 from mtpfix.families.loader import load
 from mtpfix.formats import formats
 
 ROOT = Path(__file__).parents[2]
+PROGRESS = re.compile(r"^(?:Asking|Reading from|Waiting|Scanned) .* \.\.\.\n", re.MULTILINE)  # where it takes a second
 README = ROOT / "README.md"
 TEXT = README.read_text("utf-8")
 PAGES = (README, *sorted((ROOT / "docs").glob("*.md")))
@@ -50,8 +53,8 @@ NAMED = {
 
 
 @pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with the examples in which `mtpfix` is this one."""
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the examples in which `mtpfix` is this one, and a Hub that has the examples as repositories."""
     shutil.copytree(ROOT / "examples", tmp_path / "here" / "examples")
     command = tmp_path / "bin" / "mtpfix"
     command.parent.mkdir()
@@ -60,9 +63,14 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [name for name in os.environ if name.startswith("MTPFIX_") and name != "MTPFIX_SNAPSHOTS"]:
         monkeypatch.delenv(name)
     settings = {"COLUMNS": "80", "PYTHONUTF8": "1", "XDG_STATE_HOME": str(tmp_path / "state"), "FORCE_COLOR": ""}
+    settings |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "HF_HOME": str(tmp_path / "hf"), "HF_TOKEN": WRITER}
     for name, value in {**settings, "PATH": f"{command.parent}:{os.environ['PATH']}"}.items():
         monkeypatch.setenv(name, value)
-    return tmp_path / "here"
+    with Hub() as hub:
+        for config in sorted(ROOT.glob("examples/*/config.json")):
+            hub.create(f"org/{config.parent.name}", config.parent)
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        yield tmp_path / "here"
 
 
 def output(folder: Path, *command: str) -> str:
@@ -76,7 +84,8 @@ def output(folder: Path, *command: str) -> str:
         timeout=120,
         check=False,
     )
-    return done.stdout
+    shown = done.stdout.replace(os.environ["HF_ENDPOINT"], "http://127.0.0.1:8000")
+    return PROGRESS.sub("", shown)
 
 
 def same(page: Path, shown: str, printed: str) -> None:
