@@ -95,6 +95,13 @@ class Access:
         """The Hub's address, without a slash at its end."""
         return (self.endpoint or os.environ.get("HF_ENDPOINT", "")).rstrip("/") or ENDPOINT
 
+    @property
+    def address(self) -> str:
+        """The Hub's address as it may be shown: without a name and a password in it."""
+        scheme, _, rest = self.hub.partition("://")
+        host, slash, path = rest.partition("/")
+        return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" if rest else self.hub
+
 
 def is_token(text: str) -> bool:
     """Whether a text can be sent as a token at all."""

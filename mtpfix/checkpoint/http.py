@@ -74,8 +74,8 @@ class Session:
 
     @property
     def hub(self) -> str:
-        """The Hub's address."""
-        return self._endpoint
+        """The Hub's address as it may be shown."""
+        return self._access.address
 
     def close(self) -> None:
         """No request is sent or repeated from now on."""
@@ -243,7 +243,7 @@ class Session:
 
     def _failed(self, error: Exception, errors: Any) -> Exception:
         """A request without an answer."""
-        where = self._endpoint
+        where = self.hub
         if isinstance(error, errors.TimeoutException):
             return _Again(self._fault(f"{where} does not answer", "try again later"))
         if isinstance(error, errors.ConnectError | errors.ProxyError):
@@ -270,7 +270,7 @@ class Session:
         return error
 
     def _told(self, status: int, code: str, path: str) -> tuple[str, str]:
-        page = f"{self._endpoint}/{self._subject}"
+        page = f"{self.hub}/{self._subject}"
         known = self._authorized
         if code == "GatedRepo":
             return "the repository is gated", f"accept its conditions at {page}" + ("" if known else f"; then {_LOGIN}")

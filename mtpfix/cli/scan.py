@@ -166,7 +166,7 @@ def _page(rows: list[Row], chosen: Options) -> str:
     from mtpfix.output.scan_page import scan_page
 
     asked = [*chosen.targets, *filter(None, (chosen.search, chosen.file))]
-    return scan_page(rows, title=f"Scan of {', '.join(asked)}", hub=chosen.remote.access.hub)
+    return scan_page(rows, title=f"Scan of {', '.join(asked)}", hub=chosen.remote.access.address)
 
 
 def _summary(rows: list[Row]) -> None:

@@ -235,7 +235,7 @@ class Remote:
         from huggingface_hub import HfApi
 
         return HfApi(
-            endpoint=self._session.hub,
+            endpoint=self._access.hub,
             token=self._access.token or False,
             library_name="mtpfix",
             library_version=mtpfix.__version__,
@@ -265,7 +265,7 @@ class Remote:
 
     def _scrubbed(self, error: Exception) -> str:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        text = " ".join(lines[:4]) or type(error).__name__
+        text = (" ".join(lines[:4]) or type(error).__name__).replace(self._access.hub, self._access.address)
         return text.replace(self._access.token, "***") if self._access.token else text
 
 

@@ -474,6 +474,8 @@ def test_offline(hub: Hub, single: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(http, "ATTEMPTS", 2)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert "cannot be reached" in refused()
+    monkeypatch.setenv("HF_ENDPOINT", "http://me:hf_secret@127.0.0.1:9/hub")
+    assert "http://127.0.0.1:9/hub cannot be reached" in refused()
     monkeypatch.setenv("HF_ENDPOINT", "nonsense")
     assert "HF_ENDPOINT" in refused()
 
