@@ -231,11 +231,9 @@ def draft_tensors(source: Pathish, *, access: Access | None = None) -> tuple[Dra
 
 def diff_of(repair: Plan) -> str:
     """A plan as a unified diff; an index that changes in many lines is left out (`human.plan_text` tells of it)."""
-    from mtpfix import diff
     from mtpfix.output import human
 
-    told = {repair.index.file} if repair.index and human.is_long(repair.index) else set()
-    return diff.unified(repair.before, {name: raw for name, raw in repair.after.items() if name not in told})
+    return human.diff_of(repair)
 
 
 def config_diff(found: GraftPlan) -> str:

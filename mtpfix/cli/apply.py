@@ -50,6 +50,9 @@ def command(ctx: click.Context, /, **values: Any) -> None:
     never written. `mtpfix undo DIR` takes the edit back, byte for byte. Exit code 0 where all is fixed or nothing
     was to do, 1 where errors remain.
 
+    --unsafe-fixes sets draft counts and layer types to what is stored, writes the index again from the headers, and
+    renames scales in the headers of shards that are only misnamed; no byte of the data changes.
+
     With --create-pr the edit of a repository on the Hub becomes a pull request. One that is open with the same
     repair is reported, an own one that is stale is updated, and one that was closed is respected (exit code 1).
     """

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import mtpfix
-from mtpfix.diff import unified
 from mtpfix.model import Finding, Report, VerdictKind
 from mtpfix.output import human, matrix
 from mtpfix.output.base import CheckResult, Format, Page, RuleText
@@ -16,7 +15,7 @@ from mtpfix.output.collapse import collapsed
 from mtpfix.output.listing import span, spans
 from mtpfix.output.mapdata import map_data
 from mtpfix.output.page import SHOWN, asset, code, document, element, escaped, table
-from mtpfix.output.text import listed
+from mtpfix.output.text import listed, page_text
 
 _MARKS: dict[VerdictKind, tuple[str, str]] = {
     "loads": ("✓", "good"),
@@ -189,7 +188,7 @@ def _fix(report: Report) -> str:
     held = f"<p>Held back as unsafe:</p><ul>{held}</ul>" if held else ""
     if report.plan.empty:
         return f"<section><h2>The fix</h2>{held}</section>" if held else ""
-    text = unified(report.plan.before, report.plan.after)
+    text = human.diff_of(report.plan) + page_text(human.weight_lines(report.plan, SHOWN))
     lines = "".join(_diff_lines(text[:_LONGEST_DIFF].removesuffix("\n").split("\n")))
     cut = "" if len(text) <= _LONGEST_DIFF else "<p>The rest: mtpfix apply --dry-run</p>"
     proof = " ".join(human.certificate_lines(report.plan, SHOWN))

@@ -382,10 +382,19 @@ def plan_text(plan: Plan, diff: str, page: Page) -> str:
 
     An index can have a hundred thousand lines: where many of them change, its names are told in brace form instead.
     """
-    return diff_text(diff, page) + page_text(_weight_lines(plan, page))
+    return diff_text(diff, page) + page_text(weight_lines(plan, page))
 
 
-def _weight_lines(plan: Plan, page: Page) -> Iterator[str]:
+def diff_of(plan: Plan) -> str:
+    """The unified diff of a plan's JSON files, but for an index that changes in too many lines."""
+    from mtpfix.diff import unified
+
+    told = {plan.index.file} if plan.index and is_long(plan.index) else set()
+    return unified(plan.before, {name: raw for name, raw in plan.after.items() if name not in told})
+
+
+def weight_lines(plan: Plan, page: Page) -> Iterator[str]:
+    """What no diff shows well, for a page."""
     for heading, rows in weight_changes(plan):
         yield paint(clean(heading, page), page, "bold")
         for row in rows:
@@ -415,10 +424,17 @@ def is_long(index: IndexChange) -> bool:
 
 
 def _rows(sign: str, placed: Iterable[tuple[str, str]]) -> list[str]:
+    """Names in brace form, by file; all together where files cut through too many layers."""
     shards: dict[str, list[str]] = {}
     for shard, tensor in placed:
         shards.setdefault(shard, []).append(tensor)
-    return [f"{sign} {_group(group)} in {shard}" for shard, names in shards.items() for group in collapsed(names)]
+    rows = [f"{sign} {_group(group)} in {shard}" for shard, names in shards.items() for group in collapsed(names)]
+    if len(rows) <= _MOST_DIFFED:
+        return rows
+    where = f" in {plural(len(shards), 'file')}, {min(shards)} to {max(shards)}"
+    together = sorted(name for names in shards.values() for name in names)
+    every = [f"{sign} {_group(group)}" for group in collapsed(together)]
+    return [f"{sign} {plural(sum(map(len, shards.values())), 'name')}{where}:", *every]
 
 
 def _group(group: Collapsed) -> str:
