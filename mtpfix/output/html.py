@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 
 import mtpfix
 from mtpfix.model import Finding, Report, VerdictKind
+from mtpfix.names import brief
 from mtpfix.output import human, matrix
 from mtpfix.output.base import CheckResult, Format, Page, RuleText
 from mtpfix.output.collapse import collapsed
 from mtpfix.output.listing import span, spans
-from mtpfix.output.mapdata import map_data
+from mtpfix.output.mapdata import MOST_CELLS, map_data
 from mtpfix.output.page import SHOWN, asset, code, document, element, escaped, table
 from mtpfix.output.text import listed, page_text
 
@@ -26,18 +27,22 @@ _MARKS: dict[VerdictKind, tuple[str, str]] = {
 }
 _TONES = {"error": "bad", "warning": "warn", "note": "faint"}
 _MOST_GROUPS = 12
-_LONGEST_DIFF = 120_000
+_LONGEST_DIFF, _LONGEST_LINE = 120_000, 2000
+_MAP = "The checkpoint as a map"
 _FOOT = "Verdicts are predictions, read from the engines' sources and held to recorded loads."
 _LINES = {"+": "add", "-": "del", "@": "at"}
 
 
 def check_page(result: CheckResult, _page: Page) -> str:
     """One page with every report; where there are several each can be folded away."""
-    bodies = [_report(report, result, at) for at, report in enumerate(result.reports)]
+    data = [map_data(report.atlas) if report.atlas else None for report in result.reports]
+    bodies = [
+        _report(report, result, _map(at, data[at] is not None) if report.atlas else "")
+        for at, report in enumerate(result.reports)
+    ]
     if result.several:
         bodies = [_folding(report, body) for report, body in zip(result.reports, bodies, strict=True)]
     title = ", ".join(human.title(report.source) for report in result.reports)
-    data = [map_data(report.atlas) if report.atlas else None for report in result.reports]
     foot = escaped(f"mtpfix {mtpfix.__version__}. {_FOOT}")
     body = f"<main>{''.join(bodies)}</main><footer>{foot}</footer>"
     return document(f"mtpfix: {title}", body, style=asset("map.css"), script=asset("map.js"), data=data)
@@ -49,12 +54,12 @@ def _folding(report: Report, body: str) -> str:
     return element("details", element("summary", escaped(human.title(report.source))) + body, class_="report", **opened)
 
 
-def _report(report: Report, result: CheckResult, at: int) -> str:
+def _report(report: Report, result: CheckResult, drawn: str) -> str:
     return "".join(
         (
             _head(report),
             _loads(report),
-            _map(at) if report.atlas and report.atlas.modules else "",
+            drawn,
             _findings(report, result),
             _fix(report),
             "".join(element("p", f"note: {escaped(note)}", class_="faint") for note in report.notes),
@@ -130,9 +135,11 @@ def _cause(why: matrix.Why) -> str:
     return element("li", text + where + error)
 
 
-def _map(at: int) -> str:
+def _map(at: int, drawable: bool) -> str:
+    if not drawable:
+        return f"<section><h2>{_MAP}</h2><p>Left out: it would have more than {MOST_CELLS:,} cells.</p></section>"
     return (
-        f'<section><h2>The checkpoint as a map</h2><div class="map" data-at="{at}">'
+        f'<section><h2>{_MAP}</h2><div class="map" data-at="{at}">'
         "<noscript>The map is drawn by JavaScript, which is switched off. All else is on this page.</noscript>"
         "</div></section>"
     )
@@ -201,7 +208,8 @@ def _fix(report: Report) -> str:
 def _diff_lines(lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         kind = "file" if line.startswith(("---", "+++")) else _LINES.get(line[:1], "same")
-        yield element("span", escaped(line.removesuffix("\r").replace("\t", "    ")), class_=kind)
+        shown = brief(line.removesuffix("\r").replace("\t", "    "), _LONGEST_LINE)
+        yield element("span", escaped(shown), class_=kind)
 
 
 FORMAT = Format(name="html", check=check_page, mapped=True)

@@ -26,15 +26,18 @@ from functools import lru_cache
 from typing import Any
 
 from mtpfix.model import Atlas, EngineRow, MapModule, MapView, Ruling, Standing
+from mtpfix.names import brief
 from mtpfix.output.base import Page
 from mtpfix.output.collapse import numbers
 from mtpfix.output.text import clean
 
 LAYER = "\x01"
+MOST_CELLS = 40_000  # 200 layers of 30 kinds have 6,000
 PLAIN = frozenset({"bf16", "f16", "f32", "f64"})
 
 _PAGE = Page()
 _LONGEST_LIST = 80
+_LONGEST_TEXT = 600
 _MOST_PLACES = 3000
 # How leaves stand side by side: as the data flows.
 _LEAVES = ("wq", "q", "wk", "k", "v", "in", "gate_up", "gate", "up", "down", "wo", "o")
@@ -58,14 +61,16 @@ class _Pool:
 @lru_cache(maxsize=100_000)
 def shown(text: str) -> str:
     """A foreign string as the page shows it."""
-    return clean(text, _PAGE)
+    return brief(clean(text, _PAGE), _LONGEST_TEXT)
 
 
-def map_data(atlas: Atlas) -> dict[str, Any]:
-    """All that a page needs to draw the map and to say what each engine decides."""
-    writer = _Writer(atlas)
+def map_data(atlas: Atlas) -> dict[str, Any] | None:
+    """All that a page needs to draw the map and to say what each engine decides; None where nobody could draw it."""
     cells = _cells(atlas.modules)
     grids = [grid for grid in _grids(cells) if grid["cols"]]
+    if len(cells) + sum(map(_area, grids)) > MOST_CELLS:
+        return None
+    writer = _Writer(atlas)
     return {
         "views": [_view(view) for view in atlas.views],
         "changed": any(view.before is not view.after and view.before != view.after for view in atlas.views),
@@ -83,6 +88,10 @@ def map_data(atlas: Atlas) -> dict[str, Any]:
         "tensors": writer.tensors.listed(),
         "schemes": _schemes(atlas.modules, writer.schemes.listed()),
     }
+
+
+def _area(grid: Grid) -> int:
+    return len(grid["cols"]) * sum(len(layers) for _, _, layers in grid["sections"])
 
 
 def _schemes(modules: Iterable[MapModule], names: Iterable[str]) -> list[list[Any]]:

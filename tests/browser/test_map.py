@@ -157,6 +157,32 @@ def test_it_says_how_many_modules_disagree_and_leads_to_them(tab: Any) -> None:
     assert set(visited) <= hatched(tab)
 
 
+def test_a_state_of_the_page_can_be_linked_to(tab: Any) -> None:
+    tab.open(page())
+    assert tab.run("return location.hash") == ""
+    tab.click('label:has(input[value="sglang"])')
+    tab.click('label:has(input[value="after"])')
+    tab.click(cell("model.layers.1.mlp.gate"))
+    address = tab.run("return location.href")
+    shown = tab.text(".detail"), tab.text(".says")
+    tab.open(page())
+    assert tab.text(".detail") != shown[0]
+    tab.driver.get("about:blank")
+    tab.driver.get(address)
+    assert (tab.text(".detail"), tab.text(".says")) == shown
+    assert tab.run("return document.querySelector('input[value=after]').checked")
+
+
+@pytest.mark.parametrize("address", ["#0/vllm/9.9.9/after/none", "#0/nobody", "#%E0%A4%A", "#7/vllm", "#0/__proto__/x"])
+def test_an_address_that_means_nothing_does_no_harm(tab: Any, address: str) -> None:
+    tab.open(page())
+    href = tab.run("return location.href")
+    tab.driver.get("about:blank")
+    tab.driver.get(href + address)
+    assert tab.run("return document.querySelectorAll('.cell').length") > 40
+    assert tab.complaints() == []
+
+
 def test_keys_reach_and_choose_every_cell(tab: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 

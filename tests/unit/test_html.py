@@ -14,6 +14,7 @@ from checkpoints import build, deepseek_v3, glm4_moe, qwen3_5, qwen3_next
 
 from mtpfix.analysis import analyse
 from mtpfix.model import MapModule, Report, Ruling
+from mtpfix.output import mapdata
 from mtpfix.output.base import CheckResult, Page
 from mtpfix.output.html import check_page
 from mtpfix.output.mapdata import LAYER, map_data
@@ -217,6 +218,21 @@ def test_sections_of_like_layers_share_a_grid_and_the_draft_comes_first() -> Non
     (grid,) = map_data(atlas)["grids"]
     assert [section[:2] for section in grid["sections"]] == [["mtp.layers", "draft"], ["model.layers", "target"]]
     assert [number for number, _ in grid["sections"][1][2]] == [0, 1, 2, 3]
+
+
+def test_a_map_that_nobody_could_draw_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = report_of("a list by layer")
+    monkeypatch.setattr(mapdata, "MOST_CELLS", 100)
+    page = page_of(report)
+    assert 'class="map"' not in page
+    assert "Left out" in text_of(page)
+    assert _data(page) == [None]
+
+
+def test_a_name_of_any_length_takes_little_room() -> None:
+    name = "x" * 100_000
+    made = build(glm4_moe(2, 2), "nvfp4", ignore=["lm_head", name], extra={f"model.{name}.weight": ("BF16", (8, 8))})
+    assert len(page_of(analyse(made, atlas=True))) < 150_000
 
 
 def test_a_report_without_an_atlas_has_no_map() -> None:

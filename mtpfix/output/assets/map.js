@@ -60,6 +60,10 @@
     return { experts, count, scheme, tensors: data.tensors[tensors], listed, vectors: { before, after } };
   }
 
+  function decoded(text) {
+    try { return decodeURIComponent(text); } catch { return ""; }
+  }
+
   const wrong = (state) => state === "fails" || state === "degrades";
   const reasons = (verdicts) => [...new Set(Object.values(verdicts).map(([, reason]) => reason).filter(Boolean))].join("; ");
   const rulings = (data, one, view, side) => data.sets[data.vectors[one.vectors[side]][view]].map((at) => ruling(data, at));
@@ -83,7 +87,28 @@
       this.picked = null;
       this.build();
       this.update();
-      if (this.trouble.length) this.pick(this.trouble[0]);
+      if (!this.recall() && this.trouble.length) this.show(this.trouble[0]);
+    }
+
+    // -- the address: #map/engine/release/before/cell, so that a state of the page can be linked to
+
+    /** Whether the address names a state of this map; it is chosen then. */
+    recall() {
+      const [at, engine, release, side, name] = location.hash.slice(1).split("/").map(decoded);
+      if (at !== this.box.dataset.at) return false;
+      const views = this.ordered().filter(({ view }) => view.engine === engine);
+      const found = views.find(({ view }) => view.releases[0] === release) || views[0];
+      if (!found) return false;
+      this.set({ view: found.at, side: side === "after" && this.data.changed ? "after" : "before" }, false);
+      const cell = this.cells.find((one) => one.name === name);
+      if (cell) { this.show(cell); this.box.scrollIntoView(); }
+      return true;
+    }
+
+    remember() {
+      const { engine, releases } = this.view;
+      const parts = [this.box.dataset.at, engine, releases[0], this.state.side, ...(this.picked ? [this.picked.name] : [])];
+      history.replaceState(null, "", `#${parts.map(encodeURIComponent).join("/")}`);
     }
 
     /** What a reader should see first: releases that the fix mends, else those with trouble, the newest of them. */
@@ -137,9 +162,10 @@
       this.set({ view: this.ordered().find(({ view }) => view.engine === name).at });
     }
 
-    set(change) {
+    set(change, told = true) {
       Object.assign(this.state, change);
       this.update();
+      if (told) this.remember();
     }
 
     sync() {
@@ -286,6 +312,11 @@
     // -- the chosen cell
 
     pick(cell) {
+      this.show(cell);
+      this.remember();
+    }
+
+    show(cell) {
       if (this.picked) this.picked.button.setAttribute("aria-pressed", "false");
       this.picked = cell;
       cell.button.setAttribute("aria-pressed", "true");
