@@ -60,26 +60,32 @@ def asset(name: str) -> str:
 
 
 def document(title: str, body: str, *, style: str = "", script: str = "", data: Any = None) -> str:
-    """A whole page.
+    """A whole page, in ASCII: a pipe of any encoding carries it.
 
     title   foreign text
     body    HTML in which every foreign string went through `escaped`
     style   CSS after the one that every page has (assets/page.css)
     script  JavaScript; it finds `data` by `JSON.parse(document.getElementById("data").textContent)`
     """
-    sheet = asset("page.css") + style
+    sheet, program = asset("page.css") + style, script.encode("ascii", "backslashreplace").decode()
     policy = f"default-src 'none'; style-src '{_hash(sheet)}'; base-uri 'none'; form-action 'none'"
     scripts = ""
     if script:
-        policy += f"; script-src '{_hash(script)}'"
-        scripts = f'<script type="application/json" id="data">{embedded(data)}</script>\n<script>{script}</script>\n'
+        policy += f"; script-src '{_hash(program)}'"
+        scripts = f'<script type="application/json" id="data">{embedded(data)}</script>\n<script>{program}</script>\n'
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n<meta name="color-scheme" content="light dark">\n'
-        f"<title>{escaped(title)}</title>\n<style>{sheet}</style>\n</head>\n<body>\n{body}\n{scripts}</body>\n</html>\n"
+        f"<title>{_ascii(escaped(title))}</title>\n<style>{sheet}</style>\n</head>\n"
+        f"<body>\n{_ascii(body)}\n{scripts}</body>\n</html>\n"
     )
+
+
+def _ascii(text: str) -> str:
+    """HTML that is the same page in whatever encoding it is written."""
+    return text.encode("ascii", "xmlcharrefreplace").decode()
 
 
 def _hash(text: str) -> str:

@@ -75,6 +75,13 @@ def test_a_page_without_a_script_runs_none() -> None:
     assert "script-src" not in text
 
 
+def test_a_page_is_the_same_in_any_encoding() -> None:
+    text = page.document("名 ✓", "<p>✓ מודל × 𝒳</p>", style=page.asset("map.css"), script="const a = '✓×';", data="✓")
+    assert text.isascii()
+    assert "✓ מודל × 𝒳" in "".join(_Read(text).texts)
+    assert "const a = '\\u2713\\xd7';" in text
+
+
 def test_a_page_names_no_address() -> None:
     assert not re.search("https?://|src=|href=|url\\(|@import", page.document("t", "<p>b</p>", script="0;"))
 
