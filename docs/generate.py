@@ -347,7 +347,7 @@ def _codes(names: Iterable[str]) -> str:
 
 
 def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return text if text.startswith("vLLM") else text[:1].upper() + text[1:]
 
 
 def _cut(text: str, most: int = 150) -> str:
