@@ -93,8 +93,9 @@ def run(chosen: Options) -> int:
     """Plan, show, ask, write; the exit code."""
     from mtpfix import api
 
-    with chosen.remote.watched() as access:
-        graft = api.grafting(
+    with (
+        chosen.remote.watched() as access,
+        api.grafting(
             chosen.source,
             chosen.base,
             modules=chosen.modules,
@@ -103,9 +104,8 @@ def run(chosen: Options) -> int:
             dequantize=chosen.dequantize,
             rewrite=chosen.rewrite,
             access=access,
-        )
-        ready = graft.__enter__()
-    with _leaving(graft):
+        ) as ready,
+    ):
         plan = ready.plan
         if plan.layout is None:
             return _nothing(plan, chosen)
@@ -115,18 +115,9 @@ def run(chosen: Options) -> int:
         if asked:
             echo(_text(plan, chosen, "planned"))
             click.confirm("Write this?", abort=True, err=True)
-        with _progress(plan.size) as tell:
+        with _progress(plan.size + plan.fetched) as tell:
             ready.write(tell)
-    return _done(plan, chosen, shown=asked and chosen.output is None)
-
-
-@contextmanager
-def _leaving(graft: Any) -> Iterator[None]:
-    """The end of a graft that was entered before."""
-    try:
-        yield
-    finally:
-        graft.__exit__(None, None, None)
+        return _done(plan, chosen, shown=asked and chosen.output is None)
 
 
 def _nothing(plan: GraftPlan, chosen: Options) -> int:

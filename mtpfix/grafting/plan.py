@@ -117,6 +117,11 @@ class GraftPlan:
         new = self.layout.size if self.layout else 0
         return new + sum(rewrite.layout.size for rewrite in self.rewrites.values())
 
+    @property
+    def fetched(self) -> int:
+        """Bytes that have to come from the Hub first."""
+        return sum(row.end - row.start for row in self.origins) if self.base.kind == "hub" else 0
+
 
 def plan(here: Read, base: Read, asked: Asked) -> GraftPlan:
     """The graft of a base's draft; without a layout where there is nothing to do.

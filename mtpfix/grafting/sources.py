@@ -7,6 +7,7 @@ each has come: a copy that broke off goes on from there. The revision is pinned,
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -141,11 +142,29 @@ def _prune(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def held(kept: Kept) -> Iterator[int]:
+    """The file, open and this process's alone. Raises ConflictError if another graft is filling it."""
+    with writing(kept.data, _STATE_HINT):
+        descriptor = os.open(kept.data, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                message = "another graft of this checkpoint from this base is under way"
+                raise ConflictError(message, subject=str(kept.data), hint="Wait for it, then run it again.") from None
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def fetched(
     repository: Repository,
     stretches: Sequence[Stretch],
     fronts: Mapping[str, tuple[bytes, int]],
     kept: Kept,
+    descriptor: int,
     tell: bulk.Tell | None,
 ) -> None:
     """Brings stretches of a repository to the disk; goes on where an earlier attempt broke off.
@@ -154,7 +173,7 @@ def fetched(
     far stays for the next attempt.
     """
     jobs = list(_jobs(stretches))
-    with writing(kept.data, _STATE_HINT), opened(kept.data, os.O_RDWR | os.O_CREAT) as descriptor:
+    with writing(kept.data, _STATE_HINT):
         notes = _Notes(kept, descriptor, len(jobs))
         for number, (_, start, end, _) in enumerate(jobs):
             if tell:

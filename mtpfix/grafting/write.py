@@ -22,6 +22,7 @@ from mtpfix.grafting.sources import (
     LocalBytes,
     Stretch,
     fetched,
+    held,
     joined,
     kept_file,
     kept_size,
@@ -57,14 +58,15 @@ def write(
     with contextlib.ExitStack() as stack:
         source: Bytes
         if repository and kept:
-            fetched(repository, stretches, fronts, kept, tell)
-            source = KeptBytes(stack.enter_context(opened(kept.data, os.O_RDONLY)), stretches)
+            descriptor = stack.enter_context(held(kept))
+            fetched(repository, stretches, fronts, kept, descriptor, tell)
+            source = KeptBytes(descriptor, stretches)
         else:
             wanted = {shard: fronts[shard][0] for shard, _, _ in stretches}
             source = LocalBytes(plan.base.id, wanted, stack)
         record = store.apply_files(place, _before(plan, place, own), _after(plan, place, source, tell))
-    if kept:
-        kept.drop()
+        if kept:
+            kept.drop()
     return record
 
 

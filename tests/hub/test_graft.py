@@ -13,9 +13,9 @@ from checkpoints import deepseek_v3, glm4_moe, on_disk
 import mtpfix
 from hub import Hub, cut, dropped, lost, status, whole
 from hub.faults import before
-from mtpfix import store
+from mtpfix import api, store
 from mtpfix.checkpoint import http
-from mtpfix.errors import UnreadableError, UsageError, WriteError
+from mtpfix.errors import ConflictError, UnreadableError, UsageError, WriteError
 from mtpfix.grafting import sources
 
 GLM = ("lm_head", "model.layers.1.mlp.gate")
@@ -159,6 +159,21 @@ def test_no_space_for_what_comes(
         mtpfix.graft(here, "org/base")
     assert "XDG_STATE_HOME" in caught.value.hint
     assert content(here) == old
+
+
+def test_two_at_once(hub: Hub, tmp_path: Path, here: Path, base: Path) -> None:
+    with api.grafting(here, "org/base") as one, api.grafting(here, "org/base") as two:
+        refused: list[str] = []
+
+        def other(_: int) -> None:
+            if not refused:
+                with pytest.raises(ConflictError, match="another graft of this checkpoint"):
+                    two.write()
+                refused.append("yes")
+
+        one.write(other)
+    assert refused
+    assert content(here) == by_hand(tmp_path, base)
 
 
 def test_fp8_from_the_hub(hub: Hub, tmp_path: Path) -> None:
