@@ -1,13 +1,34 @@
-"""The files of a checkpoint as they were read, kept, so that a changed version of them can be read again. Pure."""
+"""The files of a checkpoint as they were read, kept, so that a changed version of them can be read again. Pure.
+
+Headers are kept compressed: those of a large checkpoint take 25 MB, and one as they are kept.
+"""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from mtpfix.checkpoint.headers import LENGTH_BYTES
 from mtpfix.checkpoint.reading import Files, HeaderRow
 from mtpfix.errors import UnreadableError
 from mtpfix.frozen import dataclass, replace
+
+
+class Packed(NamedTuple):
+    """A shard's header, compressed, and the size of its file."""
+
+    packed: bytes
+    size: int
+
+    @property
+    def header(self) -> bytes:
+        return zlib.decompress(self.packed)
+
+
+def packed(header: bytes, size: int) -> Packed:
+    """A header as it is kept."""
+    return Packed(zlib.compress(header, 1), size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +37,7 @@ class Held:
 
     listed: tuple[str, ...]
     jsons: Mapping[str, bytes]
-    shards: Mapping[str, tuple[bytes, int]]
+    shards: Mapping[str, Packed]
 
     def names(self) -> Iterable[str]:
         return self.listed
@@ -31,9 +52,9 @@ class Held:
         for name in names:
             if name not in self.shards:
                 raise UnreadableError(f"{name}: its header was not read", subject=name)
-            yield (name, *self.shards[name])
+            yield name, self.shards[name].header, self.shards[name].size
 
-    def changed(self, jsons: Mapping[str, bytes], shards: Mapping[str, tuple[bytes, int] | None]) -> Held:
+    def changed(self, jsons: Mapping[str, bytes], shards: Mapping[str, Packed | None]) -> Held:
         """The files with other contents of some; None: the file goes."""
         held = {**self.shards, **shards}
         kept = {name: value for name, value in held.items() if value is not None}
@@ -44,7 +65,7 @@ class Held:
 
     def front(self, shard: str) -> bytes:
         """The first bytes of a shard: the length of its header, and the header."""
-        header = self.shards[shard][0]
+        header = self.shards[shard].header
         return len(header).to_bytes(LENGTH_BYTES, "little") + header
 
 
@@ -55,7 +76,7 @@ class Recorder:
         self._files = files
         self._names: tuple[str, ...] | None = None
         self._jsons: dict[str, bytes] = {}
-        self._shards: dict[str, tuple[bytes, int]] = {}
+        self._shards: dict[str, Packed] = {}
 
     def names(self) -> Iterable[str]:
         if self._names is None:
@@ -72,7 +93,7 @@ class Recorder:
 
     def headers(self, names: Sequence[str]) -> Iterator[HeaderRow]:
         for name, header, size in self._files.headers(names):
-            self._shards[name] = header, size
+            self._shards[name] = packed(header, size)
             yield name, header, size
 
     def held(self) -> Held:

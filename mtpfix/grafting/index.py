@@ -6,7 +6,10 @@ What the file says beside the changed names stays; it keeps its own spelling whe
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from itertools import chain, pairwise
 from typing import Any
 
 from mtpfix.checkpoint.index import WEIGHT_MAP
@@ -15,6 +18,8 @@ from mtpfix.model import RawModule, Tensor
 from mtpfix.storage.modules import tensors_of
 
 _METADATA, _SIZE, _COUNT = "metadata", "total_size", "total_parameters"
+_BOM = b"\xef\xbb\xbf"
+_HERE = "the weight map goes here"
 
 
 def indexed(
@@ -31,40 +36,58 @@ def indexed(
     dropped  copies that no longer count; `ghosts`: names that the index lists and that are nowhere
     """
     gone = {tensor.name for tensor in dropped}
-    stored = {tensor.name: tensor for module in modules.values() for tensor in tensors_of(module)}
-    stored = {**{name: tensor for name, tensor in stored.items() if name not in gone}, **added}
     if raw is None:
-        weight_map = {name: stored[name].shard for name in sorted(stored)}
-        value = {_METADATA: {_SIZE: 0}, WEIGHT_MAP: weight_map}
+        names = {tensor.name: tensor.shard for tensor in _stored(modules) if tensor.name not in gone}
+        names |= {name: tensor.shard for name, tensor in added.items()}
+        value: dict[str, Any] = {_METADATA: {_SIZE: 0}, WEIGHT_MAP: dict(sorted(names.items()))}
     else:
-        value = json.loads(raw.decode("utf-8-sig"))
+        value = json.loads(raw.removeprefix(_BOM))
         value[WEIGHT_MAP] = _merged(value[WEIGHT_MAP], added, gone.union(ghosts))
-    _count(value, stored)
-    return _spelled(value, raw or b"{\n}\n")
+    metadata = value.get(_METADATA)
+    if isinstance(metadata, dict) and _SIZE in metadata:
+        metadata[_SIZE] = _total(value[WEIGHT_MAP], modules, added, gone)
+        metadata.pop(_COUNT, None)  # of parameters; a wrong number is worse than none
+    return _spelled(value, raw or b"{\n  }\n")
+
+
+def _stored(modules: Mapping[str, RawModule]) -> Iterator[Tensor]:
+    for module in modules.values():
+        yield from tensors_of(module)
 
 
 def _merged(old: Mapping[str, str], added: Mapping[str, Tensor], gone: Collection[str]) -> dict[str, str]:
-    kept = {name: shard for name, shard in old.items() if name not in gone}
-    merged = kept | {name: tensor.shard for name, tensor in added.items()}
-    return dict(sorted(merged.items())) if list(old) == sorted(old) else merged
+    in_order = all(one < other for one, other in pairwise(old))
+    shards: dict[str, str] = {}
+    merged = {name: shards.setdefault(shard, shard) for name, shard in old.items() if name not in gone}
+    merged |= {name: tensor.shard for name, tensor in added.items()}
+    return dict(sorted(merged.items())) if in_order else merged
 
 
-def _count(value: Any, stored: Mapping[str, Tensor]) -> None:
-    """Correct the sums that the index keeps, as far as it keeps them."""
-    metadata = value.get(_METADATA)
-    if isinstance(metadata, dict) and _SIZE in metadata:
-        listed = (stored[name] for name in value[WEIGHT_MAP] if name in stored)
-        metadata[_SIZE] = sum(size_of(tensor.dtype, tensor.shape) for tensor in listed)
-        metadata.pop(_COUNT, None)  # of parameters; a wrong number is worse than none
+def _total(
+    names: Collection[str], modules: Mapping[str, RawModule], added: Mapping[str, Tensor], gone: Collection[str]
+) -> int:
+    """The bytes of all tensors that are listed."""
+    kept = (row for row in _stored(modules) if row.name in names and row.name not in gone and row.name not in added)
+    return sum(size_of(row.dtype, row.shape) for row in chain(kept, added.values()))
 
 
-def _spelled(value: Any, raw: bytes) -> bytes:
-    """The value as text, in the spelling of the old one where that can be told."""
-    text = raw.decode("utf-8-sig")
-    end = "\n" if text.endswith("\n") else ""
-    indent = next((indent for indent in (2, 4, None) if _writes(text, indent, end)), 2)
-    return (json.dumps(value, indent=indent, ensure_ascii="\\u" in text) + end).encode()
+def _spelled(value: dict[str, Any], raw: bytes) -> bytes:
+    """The value as text, in the spelling of the old one: its indentation, its escapes, its end.
 
-
-def _writes(text: str, indent: int | None, end: str) -> bool:
-    return json.dumps(json.loads(text), indent=indent, ensure_ascii="\\u" in text) + end == text
+    Line by line: the standard library's encoder makes pieces first that take several times the room.
+    """
+    opening = re.match(rb"\{(\s*)", raw.removeprefix(_BOM))
+    space = opening[1].decode() if opening else "\n  "
+    unit = space.rpartition("\n")[2] if "\n" in space else ""
+    ascii_only = b"\\u" in raw
+    text = partial(json.dumps, ensure_ascii=ascii_only)
+    frame = text({**value, WEIGHT_MAP: _HERE}, indent=unit or None)
+    head, _, tail = frame.partition(text(_HERE))
+    out = bytearray(f"{head}{{".encode())
+    line, end = (f"\n{unit * 2}", f"\n{unit}") if unit else ("", "")
+    joint = f",{line}" if unit else ", "
+    for number, (name, shard) in enumerate(value[WEIGHT_MAP].items()):
+        out += f"{joint if number else line}{text(name)}: {text(shard)}".encode()
+    out += f"{end if value[WEIGHT_MAP] else ''}}}{tail}".encode()
+    out += b"\n" if raw.endswith(b"\n") else b""
+    return bytes(out)

@@ -14,7 +14,7 @@ from mtpfix.checkpoint.headers import LENGTH_BYTES, decode
 from mtpfix.checkpoint.index import MISTRAL_INDEX, index_name
 from mtpfix.checkpoint.jsonfiles import CONFIG
 from mtpfix.checkpoint.reading import read_checkpoint
-from mtpfix.checkpoint.recorded import Held
+from mtpfix.checkpoint.recorded import Held, Packed, packed
 from mtpfix.decisions import World, world_of
 from mtpfix.errors import RefusedError
 from mtpfix.frozen import dataclass, field
@@ -242,7 +242,8 @@ class _Graft:
     def _places(self, shards: Iterable[str]) -> dict[tuple[str, str], tuple[int, int]]:
         found = {}
         for shard in shards:
-            header, size = self.base.held.shards[shard]
+            kept = self.base.held.shards[shard]
+            header, size = kept.header, kept.size
             data = LENGTH_BYTES + len(header)
             for entry in decode(header, size - data, shard):
                 found[shard, entry.name] = data + entry.start, data + entry.end
@@ -278,7 +279,8 @@ class _Graft:
             if "/" in shard:
                 raise RefusedError(f"{shard}: only files of the top folder are rewritten", subject=shard)
             names = {copy.tensor.name for copy in self.old if copy.tensor.shard == shard}
-            out[shard] = without(*self.here.held.shards[shard], shard, names)
+            kept = self.here.held.shards[shard]
+            out[shard] = without(kept.header, kept.size, shard, names)
         return out
 
     def _refuse_old_copies(self) -> None:
@@ -331,8 +333,8 @@ class _Graft:
     # What comes out.
 
     def _analysed(self) -> tuple[Checkpoint, Report]:
-        shards: dict[str, tuple[bytes, int] | None] = {self.shard: (self.layout.header, self.layout.size)}
-        shards |= {name: (rewrite.layout.header, rewrite.layout.size) for name, rewrite in self.rewrites.items()}
+        written = {self.shard: self.layout, **{name: rewrite.layout for name, rewrite in self.rewrites.items()}}
+        shards: dict[str, Packed | None] = {name: packed(made.header, made.size) for name, made in written.items()}
         shards |= dict.fromkeys(self.removed)
         files = self.here.held.changed(self.jsons, shards)
         checkpoint = read_checkpoint(self.here.checkpoint.source, files)

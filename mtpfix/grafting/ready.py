@@ -32,7 +32,9 @@ class Ready:
         if self.plan.layout is None:
             return None
         theirs, mine = self.base.held, self.own.held
-        fronts = {shard: (theirs.front(shard), size) for shard, (_, size) in theirs.shards.items()}
+        needed = {row.shard for row in self.plan.origins}
+        needed |= {row.widening.scales[0] for row in self.plan.origins if row.widening}
+        fronts = {shard: (theirs.front(shard), theirs.shards[shard].size) for shard in needed}
         touched = {shard: mine.front(shard) for shard in (*self.plan.rewrites, *self.plan.removed)}
         return write(self.plan, fronts, touched, self.repository, tell)
 
