@@ -24,6 +24,7 @@ _BUILDERS: Mapping[str, tuple[str, str]] = {
     "blockwise_int8": ("fp8", "blockwise_int8"),
     "w4afp8": ("fp8", "w4afp8"),
     "w8a8_fp8": ("fp8", "w8a8_fp8"),
+    "fbgemm_fp8": ("fp8", "fbgemm_fp8"),
     "mxfp4": ("fp8", "mxfp4"),
     "compressed-tensors": ("compressed_tensors", "compressed_tensors"),
     "w8a8_int8": ("compressed_tensors", "w8a8_int8"),

@@ -170,6 +170,24 @@ def blockwise_int8(query: MatchQuery) -> Rule:
     return _linears_only(Skips(entries, {}, query.release), "int8-block")
 
 
+def fbgemm_fp8(query: MatchQuery) -> Rule:
+    """FBGEMMFp8Config: `modules_to_not_convert` for linears; experts have no class and stay plain.
+
+    (sglang 0.5.9 srt/layers/quantization/fpgemm_fp8.py; the class gets no packed mapping; gone in 0.5.16)
+    """
+    needed(query.config, "activation_scale_ub")
+    names = needed(query.config, "modules_to_not_convert")
+    skips = Skips(read_list(names or None, "/modules_to_not_convert"), {}, query.release)
+
+    def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        if layer != "linear":
+            return plain(_NEVER)
+        found = skips.first(runtime)
+        return plain(found) if found else quantized("fp8-channel", _UNLISTED)
+
+    return answer
+
+
 def w4afp8(query: MatchQuery) -> Rule:
     """W4AFp8Config: no list; linears are block FP8, experts W4A8. (sglang 0.5.9 layers/quantization/w4afp8.py:35)"""
     return _linears_only(Skips((), {}, query.release), "fp8-block", "w4afp8")

@@ -10,7 +10,7 @@ from functools import lru_cache
 from mtpfix.engines.releases import at_least, key, modelled
 from mtpfix.frozen import dataclass
 
-_SKIPPING = ("modelopt_fp8", "modelopt_fp4", "modelopt_mixed", "fp8", "mxfp8", "blockwise_int8")
+_SKIPPING = ("modelopt_fp8", "modelopt_fp4", "modelopt_mixed", "fp8", "mxfp8", "blockwise_int8", "fbgemm_fp8")
 _MODELOPT = ("modelopt_fp8", "modelopt_fp4", "modelopt_mixed")
 _FP8 = ("fp8", "mxfp8")
 _COMPRESSED = ("compressed-tensors",)

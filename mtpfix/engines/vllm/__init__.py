@@ -34,6 +34,8 @@ _FILES: Mapping[str, str] = {
     "torchao": "others",
     "bitsandbytes": "others",
     "mxfp4": "others",
+    "fbgemm_fp8": "others",
+    "hqq": "others",
 }
 
 

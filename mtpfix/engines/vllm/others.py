@@ -1,17 +1,19 @@
-"""Methods with a small list test, or none: torchao, bitsandbytes, mxfp4.
+"""Methods with a small list test, or none: torchao, bitsandbytes, mxfp4, FBGEMM FP8, HQQ.
 
-Read at vllm-0.33.0 Q/torchao.py:76-90, :168-250, Q/mxfp4.py:91 and vllm-0.27.1 Q/bitsandbytes.py:140-171.
+Read at vllm-0.33.0 Q/torchao.py:76-90, :168-250, Q/mxfp4.py:91, Q/fbgemm_fp8.py:73-92, vllm-0.27.1
+Q/bitsandbytes.py:140-171 and vllm-0.12.0 Q/hqq_marlin.py:44-100.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, listed, plain, quantized
+from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, listed, plain, quantized, required
 from mtpfix.engines.vllm.entries import Entry, escaped, numbered, read
-from mtpfix.engines.vllm.matching import Exact, earliest
+from mtpfix.engines.vllm.matching import Exact, SkipList, earliest
+from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Cause, Layer
 from mtpfix.regexes import compiled
 
@@ -97,7 +99,41 @@ class Mxfp4:
         return plain("the method quantizes experts only")
 
 
-_CLASSES: Mapping[str, type[TorchAo] | type[BitsAndBytes] | type[Mxfp4]] = {
+class FbgemmFp8:
+    """FBGEMM FP8: whole names of linears, the shards of fused ones. No mapper, no experts."""
+
+    def __init__(self, query: MatchQuery) -> None:
+        names = required(query.config, "modules_to_not_convert")
+        required(query.config, "activation_scale_ub")
+        entries = numbered(read(names or [], "/modules_to_not_convert"))
+        self._skipped = SkipList(entries, query.packed, fused_name=on("fused-name", query.release))
+
+    def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        if layer != "linear":
+            return plain(NOT_ASKED)
+        entry = self._skipped.find(runtime)
+        return quantized("fp8-channel") if entry is None else listed(entry)
+
+
+class Hqq:
+    """HQQ: an entry skips linears that have it as a component. No mapper, no shards, no experts."""
+
+    def __init__(self, query: MatchQuery) -> None:
+        weights = query.config["quant_config"]["weight_quant_params"]
+        if required(weights, "group_size") != 64 or required(weights, "nbits") != 4:
+            raise Refusal("AssertionError", "only 4 bits in groups of 64 are supported")
+        self._skipped = Exact(read(query.config["skip_modules"] or [], "/skip_modules"))
+
+    def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
+        if layer != "linear":
+            return plain(NOT_ASKED)
+        entry = earliest(self._skipped.find(part) for part in runtime.split("."))
+        return quantized("hqq") if entry is None else listed(entry)
+
+
+_CLASSES: Mapping[str, Callable[[MatchQuery], Decider]] = {
+    "fbgemm_fp8": FbgemmFp8,
+    "hqq": Hqq,
     "torchao": TorchAo,
     "bitsandbytes": BitsAndBytes,
     "mxfp4": Mxfp4,

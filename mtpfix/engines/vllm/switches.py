@@ -52,7 +52,7 @@ SWITCHES = (
     Switch("mixed-one-block-size", _MIXED, "0.30.0", "0.30.0 Q/modelopt.py:1501"),
     Switch("mixed-block-codecs", _MIXED, "0.32.0", "0.32.0 Q/modelopt.py:1543"),
     # the list test that ModelOpt, fp8 and AWQ share
-    Switch("fused-name", (*_MODELOPT, *_FP8, "awq", "moe_wna16"), "0.24.0", "0.24.0 Q/utils/quant_utils.py:504"),
+    Switch("fused-name", (*_MODELOPT, *_FP8, "awq", "moe_wna16", "fbgemm_fp8"), "0.24.0", "0.24.0 Q/utils/quant_utils.py:504"),
     # fp8
     Switch("fp8-mxfp4-experts", _FP8, "0.24.0", "0.24.0 Q/fp8.py:179"),
     Switch("match-mode", _FP8, "0.28.0", "0.28.0 Q/utils/quant_utils.py:602"),
@@ -137,15 +137,15 @@ METHODS = (
     Known("mxfp4", "mxfp4"),
     Known("gpt_oss_mxfp4", "mxfp4", "0.20.0"),
     Known("bitsandbytes", "bitsandbytes", "", "0.27.1"),
+    Known("fbgemm_fp8", "fbgemm_fp8"),
+    Known("hqq", "hqq", "", "0.14.1"),
     # known to the engine, not modelled: a matcher answers `unknown`
     Known("humming", "humming", "0.20.0"),
-    Known("fbgemm_fp8", "fbgemm_fp8"),
     Known("fp_quant", "fp_quant"),
     Known("experts_int8", "experts_int8"),
     Known("ptpc_fp8", "ptpc_fp8", "", "0.18.1"),
     Known("petit_nvfp4", "petit_nvfp4", "", "0.19.1"),
     Known("gguf", "gguf", "", "0.23.0"),
-    Known("hqq", "hqq", "", "0.14.1"),
 )
 """Q/__init__.py of every release (`QuantizationMethods`)."""
 
