@@ -63,8 +63,16 @@ def _has_layers(value: Mapping[str, Any]) -> bool:
     return "quantized_layers" in value
 
 
-def _has_layers_and_cache(value: Mapping[str, Any]) -> bool:
-    return _has_layers(value) and ("kv_cache_quant_algo" in value or "kv_cache_scheme" in value)
+def names_fp4_layers(value: Mapping[str, Any]) -> bool:
+    """Whether `quantized_layers` names an FP4 layer: what SGLang from 0.5.15 on takes for its modelopt_mixed
+    (sglang-0.5.23 srt/configs/model_config.py:1855-1865)."""
+    layers = value.get("quantized_layers") or {}
+    rows = [row for row in layers.values() if isinstance(row, Mapping)] if isinstance(layers, Mapping) else []
+    return any(str(row.get("quant_algo", "")).upper() in ("NVFP4", "W4A16_NVFP4") for row in rows)
+
+
+def _other_class_or_has_cache(value: Mapping[str, Any]) -> bool:
+    return not names_fp4_layers(value) or "kv_cache_quant_algo" in value or "kv_cache_scheme" in value
 
 
 def _vllm(files: Mapping[str, JsonFile]) -> Fragment | None:
@@ -108,7 +116,7 @@ class _Mixed:
 
 _MIXED: Mapping[str, _Mixed] = {
     "vllm": _Mixed(_has_layers, "0.17.0"),
-    "sglang": _Mixed(_has_layers_and_cache, "0.5.15"),
+    "sglang": _Mixed(_other_class_or_has_cache, "0.5.15"),
 }
 
 

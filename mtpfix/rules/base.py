@@ -31,6 +31,7 @@ class Claim:
     fixed      the plan mends it
     entry      the entry at fault, if one is
     collision  a name that this engine asks for a module of this part and for another one that is stored otherwise
+    beside     a file that this engine does not read, by which another engine builds the module as it is stored
     """
 
     mismatch: Mismatch
@@ -38,6 +39,7 @@ class Claim:
     location: Location | None = None
     entry: str = ""
     collision: str = ""
+    beside: str = ""
 
 
 @dataclass(frozen=True)

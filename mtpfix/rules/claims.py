@@ -36,10 +36,13 @@ def claims(
         after = still.pop(key_of(item), None)
         same = _alike(item, after)
         fragment = fragments[id(item.judge)]
-        claim = Claim(item, not same, *_entry_at_fault(item, fragment), home.collision(item.judge))
+        claim = Claim(
+            item, not same, *_entry_at_fault(item, fragment), home.collision(item.judge), home.beside(item, fragment)
+        )
         out.setdefault(home.rule(claim, fragment), []).append(claim)
         if after is not None and not same:
-            out.setdefault(home.rule(Claim(after, False), fragment), []).append(Claim(after, False))
+            rest = Claim(after, False, beside=home.beside(after, fragment))
+            out.setdefault(home.rule(rest, fragment), []).append(rest)
     for lost in _by_judge(still.values()):
         name = next((home.clash(item) for item in lost if home.clash(item)), "")
         if name:
@@ -78,6 +81,7 @@ class _Home:
         self.tables = tables
         self._names: dict[tuple[object, ...], frozenset[str]] = {}
         self._fitting: dict[tuple[str, str], frozenset[str]] = {}
+        self._beside: dict[str, dict[str, str]] = {}
         self._meanings: dict[tuple[str, int], list[str]] = {}
         self._collisions: dict[int, str] = {}
         self._readings: dict[tuple[str, str], set[str]] = {}
@@ -92,7 +96,9 @@ class _Home:
         if item.fault is not None and self._goes_with_the_count(item):
             return "MTP013"
         if item.kind in ("scales", "scheme"):
-            return "MTP008" if self._built_as_stored(item) else "MTP012" if item.kind == "scales" else "MTP009"
+            if claim.beside or self._built_as_stored(item):
+                return "MTP008"
+            return "MTP012" if item.kind == "scales" else "MTP009"
         if item.kind == "error":
             return self._error(claim, fragment)
         if item.kind == "unexpected":
@@ -111,6 +117,21 @@ class _Home:
                 if answer.scheme == row.unit.stored.scheme.name
             )
         return item.row.unit.name in self._fitting[at] and not item.row.unit.stored.scheme.missing
+
+    def beside(self, item: Mismatch, fragment: Fragment | None) -> str:
+        """A file that this engine does not read and by which the newest release of another builds a module as it is
+        stored, or "": `quantized_layers` in hf_quant_config.json alone, which SGLang looks for in config.json."""
+        if item.kind != "scheme" or fragment is None or item.row.unit.stored.scheme.missing:
+            return ""
+        if fragment.file not in self._beside:
+            self._beside[fragment.file] = {
+                row.unit.name: table.fragment.file
+                for table in self.tables
+                if table.judge.profile.latest and table.fragment is not None and table.fragment.file != fragment.file
+                for row, answer in table.decided
+                if answer.scheme == row.unit.stored.scheme.name
+            }
+        return self._beside[fragment.file].get(item.row.unit.name, "")
 
     def _goes_with_the_count(self, item: Mismatch) -> bool:
         """Whether a fault is there because the config counts other draft layers than are stored."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mtpfix.model import Finding
-from mtpfix.rules.base import Context, Rule, by_part, evidence, finding, modules_of, plural, way_out
+from mtpfix.rules.base import Claim, Context, Rule, by_part, evidence, finding, modules_of, plural, way_out
 
 EXPLANATION = """\
 The lists describe the weights truly, but a release of an engine does not ask them: it builds the module
@@ -32,9 +32,15 @@ def check(context: Context) -> Iterator[Finding]:
                 mine,
                 f"{engine} cannot load {plural(count, 'module')} of the {part} as stored, whatever the lists say. "
                 f"{evidence(newest)}: {newest.mismatch.why}.",
-                hint=way_out(context, part),
+                hint=_copy(mine) or way_out(context, part),
                 severity="warning" if context.loads_somewhere(part) else "error",
             )
+
+
+def _copy(claims: list[Claim]) -> str:
+    """What to do where the engine does not read the file that gives the modules their schemes; or ""."""
+    beside = next((claim.beside for claim in claims if claim.beside), "")
+    return f"say in config.json too which scheme each module has, as {beside} does" if beside else ""
 
 
 RULE = Rule(

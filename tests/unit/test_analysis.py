@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -331,3 +332,17 @@ def test_files_in_folders_below_are_missing_for_vllm_and_unread_in_sglang() -> N
     assert {("vllm", "fails"), ("sglang", "degrades")} <= verdicts
     assert ("vllm", "loads") not in verdicts
     assert "MTP011" in rules(checkpoint)
+
+
+@pytest.mark.parametrize("family", ["glm4_moe", "deepseek_v3", "qwen3_5"])
+def test_layers_that_only_the_sidecar_names_are_out_of_sglang_s_sight(family: str) -> None:
+    """vLLM from 0.17.0 and TensorRT-LLM read them there; SGLang picks a class by config.json alone (sglang-0.5.23
+    srt/configs/model_config.py:1855-1865). Nothing stored is wrong, and vLLM serves it."""
+    whole = build(MODELS[family](), "mixed", [], sidecar=[])
+    config = json.loads(whole.files[C].raw)
+    del config["quantization_config"]["quantized_layers"]
+    report = analyse(rewritten(whole, {C: json.dumps(config).encode()}))
+    verdicts = {(row.engine, row.verdict) for row in report.engines if row.latest and row.part == "target"}
+    assert {("vllm", "loads"), ("sglang", "fails")} <= verdicts
+    assert (report.status, {item.rule for item in report.findings if item.severity != "note"}) == ("clean", {"MTP008"})
+    assert "hf_quant_config.json" in {item.hint.split()[-2] for item in report.findings if item.part == "target"}

@@ -48,8 +48,9 @@ ROWS = [
     ({}, None, NOWHERE, NOWHERE, NOWHERE, NOWHERE),
     ({"quantization_config": None, "text_config": None}, None, NOWHERE, NOWHERE, NOWHERE, NOWHERE),
     ({"quantization_config": "fp8", "text_config": "x", "compression_config": []}, None, *[NOWHERE] * 4),
-    # MIXED_PRECISION: vLLM wants the table of layers, SGLang a word about the cache too
-    ({"quantization_config": BARE_MIXED}, BESIDE, (H, ""), (H, ""), (H, ""), (C, TOP)),
+    # MIXED_PRECISION: vLLM wants the table of layers, SGLang a word about the cache too; but without an FP4 layer in
+    # config.json it picks another class (sglang-0.5.23 srt/configs/model_config.py:1855-1865), which reads config.json
+    ({"quantization_config": BARE_MIXED}, BESIDE, (H, ""), (C, TOP), (H, ""), (C, TOP)),
     ({"quantization_config": MIXED}, BESIDE, (C, TOP), (H, ""), (H, ""), (C, TOP)),
     ({"quantization_config": WHOLE_MIXED}, BESIDE, (C, TOP), (C, TOP), (H, ""), (C, TOP)),
     ({"quantization_config": BARE_MIXED}, None, (C, TOP), (C, TOP), (C, TOP), (C, TOP)),
@@ -66,9 +67,9 @@ def test_where_each_engine_looks(row: tuple[Any, ...]) -> None:
 
 def test_older_releases_read_mixed_from_config_json() -> None:
     """vLLM has the class from 0.17.0, SGLang falls through to the sidecar from 0.5.15."""
-    held = files({"quantization_config": BARE_MIXED}, BESIDE)
-    assert place("vllm", "0.16.0", held) == place("sglang", "0.5.14", held) == (C, TOP)
-    assert place("vllm", "0.17.0", held) == place("sglang", "0.5.15", held) == (H, "")
+    bare, mixed = (files({"quantization_config": value}, BESIDE) for value in (BARE_MIXED, MIXED))
+    assert place("vllm", "0.16.0", bare) == place("sglang", "0.5.14", mixed) == (C, TOP)
+    assert place("vllm", "0.17.0", bare) == place("sglang", "0.5.15", mixed) == (H, "")
 
 
 def test_the_method_is_always_detected_in_the_declaring_file() -> None:

@@ -9,6 +9,7 @@ from mtpfix.engines.base import Method
 from mtpfix.engines.releases import between
 from mtpfix.engines.sglang.gptq_awq import awq_runs_on_marlin, gptq_runs_on_marlin
 from mtpfix.engines.sglang.switches import on
+from mtpfix.engines.sources import names_fp4_layers
 
 # name, first and last release whose registry has it (srt/layers/quantization/__init__.py of each wheel)
 KNOWN = (
@@ -41,7 +42,6 @@ KNOWN = (
     ("humming", "0.5.16", ""),
     ("minimax_m3_nvfp4", "0.5.23", ""),
 )
-_FP4_ALGOS = ("NVFP4", "W4A16_NVFP4")
 _ON_MARLIN = {"gptq": gptq_runs_on_marlin, "awq": awq_runs_on_marlin}
 PLAIN_GPTQ, PLAIN_AWQ = "gptq-without-marlin", "awq-without-marlin"
 _WITHOUT = {"gptq": PLAIN_GPTQ, "awq": PLAIN_AWQ}
@@ -110,15 +110,9 @@ def _of_mixed(part: Mapping[str, Any], release: str, model_type: str) -> str:
     Older releases take every other MIXED checkpoint for w4afp8 too, whose parameters FP4 layers never fit: they do not
     know the format, and no method is named.
     """
-    fp4 = _has_fp4_layers(part)
+    fp4 = names_fp4_layers(part)
     if on("detect-mixed-by-layers", release):
         return "modelopt_mixed" if fp4 else "w4afp8"
     if on("mixed", release) and model_type.startswith("nemotron_h"):
         return "modelopt_mixed"
     return "" if fp4 else "w4afp8"
-
-
-def _has_fp4_layers(part: Mapping[str, Any]) -> bool:
-    layers = part.get("quantized_layers") or {}
-    values = [value for value in layers.values() if isinstance(value, Mapping)] if isinstance(layers, Mapping) else []
-    return any(str(value.get("quant_algo", "")).upper() in _FP4_ALGOS for value in values)

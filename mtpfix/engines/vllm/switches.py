@@ -52,7 +52,12 @@ SWITCHES = (
     Switch("mixed-one-block-size", _MIXED, "0.30.0", "0.30.0 Q/modelopt.py:1501"),
     Switch("mixed-block-codecs", _MIXED, "0.32.0", "0.32.0 Q/modelopt.py:1543"),
     # the list test that ModelOpt, fp8 and AWQ share
-    Switch("fused-name", (*_MODELOPT, *_FP8, "awq", "moe_wna16", "fbgemm_fp8"), "0.24.0", "0.24.0 Q/utils/quant_utils.py:504"),
+    Switch(
+        "fused-name",
+        (*_MODELOPT, *_FP8, "awq", "moe_wna16", "fbgemm_fp8"),
+        "0.24.0",
+        "0.24.0 Q/utils/quant_utils.py:504",
+    ),
     # fp8
     Switch("fp8-mxfp4-experts", _FP8, "0.24.0", "0.24.0 Q/fp8.py:179"),
     Switch("match-mode", _FP8, "0.28.0", "0.28.0 Q/utils/quant_utils.py:602"),
