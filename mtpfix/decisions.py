@@ -47,7 +47,10 @@ from mtpfix.storage.modules import stored_modules
 Known = Literal["known", "unsupported", "unknown"]
 UNQUANTIZED = Method("unquantized")
 _NO_CONFIG = Answer("plain", Cause(rule="the checkpoint has no quantization config"))
-_PROJECTIONS = ("mtp.fc", "pre_projection", "post_projection")
+# The draft's projections that no layer holds, each with those that stand in its stead in some families.
+_PROJECTIONS: Mapping[str, tuple[str, ...]] = {
+    "mtp.fc": ("mtp.fc_embedding", "mtp.fc_hidden"), "pre_projection": (), "post_projection": (),
+}  # fmt: skip
 _UNNAMED = Answer("unknown", Cause(rule="the family file names no such module"))
 
 
@@ -383,7 +386,8 @@ class World:
         layers, targets = _members_of(units), _members_of(self.by_part["target"]).values()
         found = [f"{layer}.{name}" for layer, held in layers.items() for name in lacking(held, targets)]
         names = {unit.name for unit in units}
-        wanted = [*_PROJECTIONS, *(f"{layer}.eh_proj" for layer in layers)]
+        wanted = [name for one, others in _PROJECTIONS.items() for name in (others if names & {*others} else (one,))]
+        wanted += [f"{layer}.eh_proj" for layer in layers]
         plain = self.family.full_precision
         missing = [name for name in wanted if name not in names and plain.find(key_of(name), self.layers) is not None]
         return (*missing, *found)

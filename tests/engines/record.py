@@ -32,8 +32,11 @@ ENGINES = Path(os.environ.get("MTPFIX_ENGINES", ""))
 PYTHONS = {"vllm": os.environ.get("MTPFIX_VLLM_PYTHON", ""), "sglang": os.environ.get("MTPFIX_SGLANG_PYTHON", "")}
 VERSIONS = {"vllm": "0.33.0", "sglang": "0.5.23"}
 VERDICTS = {"ok": "loads", "silent_garbage": "degrades", "fails": "fails"}
-# In no checkpoint, made later from what was loaded, or built only because a small config leaves out a key.
-HARMLESS = re.compile(r"(^|\.)[kvq]_scale$|_zero_point$|_blockscale_swizzled$|\.deepstack_merger_list\.")
+# In no checkpoint, made later from what was loaded, padded, or built only because a small config leaves out a key.
+HARMLESS = re.compile(
+    r"(^|\.)[kvq]_scale$|_zero_point$|_blockscale_swizzled$|\.deepstack_merger_list\."
+    r"|\.input_mix_weight_down_block_inject\.weight$"
+)
 # A draft gets the target's embeddings and head later.
 SHARED = {
     "vllm": re.compile(r"(^|\.)(embed_tokens|word_embeddings)\.|^lm_head\.weight$|\.shared_head\.head\."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -346,3 +347,16 @@ def test_layers_that_only_the_sidecar_names_are_out_of_sglang_s_sight(family: st
     assert {("vllm", "loads"), ("sglang", "fails")} <= verdicts
     assert (report.status, {item.rule for item in report.findings if item.severity != "note"}) == ("clean", {"MTP008"})
     assert "hf_quant_config.json" in {item.hint.split()[-2] for item in report.findings if item.part == "target"}
+
+
+def test_a_pair_of_projections_stands_in_for_one() -> None:
+    """Qwen4Exp stores `mtp.fc_embedding` and `mtp.fc_hidden` where Qwen3.5 stores `mtp.fc` (vllm-0.33.0
+    vllm/models/qwen4_exp/nvidia/mtp.py); either of the pair alone is a draft that lacks the other."""
+    made = qwen3_5()
+    half = {name: shape for name, shape in made.bare.items() if name != "mtp.fc"}
+    pair = {"mtp.fc_embedding": (128, 128), "mtp.fc_hidden": (128, 128)}
+    config = {**made.config, "model_type": "qwen4_exp", "architectures": ["Qwen4ExpForConditionalGeneration"]}
+    whole = replace(made, config=config, bare={**half, **pair})
+    assert "MTP006" not in rules(build(whole))
+    assert "MTP006" in rules(build(replace(whole, bare={**half, "mtp.fc_hidden": (128, 128)})))
+    assert "MTP006" in rules(build(replace(whole, bare=half)))
