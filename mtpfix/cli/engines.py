@@ -148,11 +148,13 @@ def facts() -> Iterator[EngineFacts]:
 
 
 def _changes() -> Mapping[str, Sequence[Switch]]:
-    """The tables of changes of the engines that have one."""
+    """Each engine's table of changes."""
     from mtpfix.engines.sglang.switches import SWITCHES as SGLANG
+    from mtpfix.engines.tensorrt_llm import SWITCHES as TENSORRT
+    from mtpfix.engines.transformers import SWITCHES as TRANSFORMERS
     from mtpfix.engines.vllm.switches import SWITCHES as VLLM
 
-    return {"vllm": VLLM, "sglang": SGLANG}
+    return {"vllm": VLLM, "sglang": SGLANG, "tensorrt-llm": TENSORRT, "transformers": TRANSFORMERS}
 
 
 def _points(switches: Sequence[Switch]) -> Iterator[ChangePoint]:

@@ -11,7 +11,7 @@ Three questions, kept apart so that each can be tested alone:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mtpfix.frozen import dataclass, field
 from mtpfix.model import Answer, Layer, Mapper, Packed
@@ -61,6 +61,18 @@ class Method:
 
     name: str
     error: str = ""
+
+
+class Change(NamedTuple):
+    """A way of matching that a release has and the one before it has not (or that the first modelled one has).
+
+    methods  the methods whose matching it is; source: the file it was read from
+    """
+
+    name: str
+    since: str
+    methods: tuple[str, ...]
+    source: str
 
 
 class Engine(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from fnmatch import translate
 from typing import Any
 
-from mtpfix.engines.base import Matcher, MatchQuery, Method
+from mtpfix.engines.base import Change, Matcher, MatchQuery, Method
 from mtpfix.engines.listing import (
     Ends,
     Entry,
@@ -52,11 +52,17 @@ _NAMES = {
     "MIXED_PRECISION": ("modelopt_mixed", ""),
 }
 _METHODS = frozenset(method for method, _ in _NAMES.values())
+_LISTING = tuple(sorted(_METHODS))
+_READ = "tensorrt_llm/models/modeling_utils.py"
 SWITCHES = (
-    ("regex-and-parents", "snapshot-2", "tensorrt_llm/models/modeling_utils.py: re.fullmatch and ancestor walk"),
-    ("subtree-matches-node", "snapshot-3", "tensorrt_llm/models/modeling_utils.py: a trailing .* matches its node"),
-)
-_SINCE = {name: since for name, since, _ in SWITCHES}
+    Change("globs", "snapshot-1", _LISTING, f"01ea6d79 {_READ}"),
+    Change("sidecar-first", "snapshot-1", _LISTING, "008e0af tensorrt_llm/_torch/model_config.py"),
+    Change("any-shard-excludes", "snapshot-1", _LISTING,
+           "01ea6d79 tensorrt_llm/_torch/models/modeling_utils.py"),
+    Change("regex-and-parents", "snapshot-2", _LISTING, _READ),
+    Change("subtree-matches-node", "snapshot-3", _LISTING, _READ),
+)  # fmt: skip
+_SINCE = {change.name: change.since for change in SWITCHES}
 _UNLISTED = "no entry of the list excludes it"
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.engines.base import Matcher, MatchQuery, Method
+from mtpfix.engines.base import Change, Matcher, MatchQuery, Method
 from mtpfix.engines.listing import (
     Ends,
     Entry,
@@ -46,6 +46,11 @@ _KNOWN = frozenset(
         *("compressed-tensors", "fbgemm_fp8", "torchao", "bitnet", "vptq", "spqr", "fp8", "gguf", "nvfp4", "mxfp8"),
         *("auto-round", "mxfp4", "metal", "sinq", "gemma"),
     }
+)
+
+SWITCHES = (
+    Change("regex-or-suffix", "5.24.0", tuple(_LIST_KEYS), "5.24.0 quantizers/quantizers_utils.py:26"),
+    Change("config-json-only", "5.24.0", tuple(_LIST_KEYS), "5.24.0 quantizers/auto.py:77"),
 )
 
 

@@ -414,6 +414,10 @@ def test_engines(run: Run) -> None:
     names = {engine["engine"]: engine for engine in document["engines"]}
     assert names["sglang"]["releases"][-1] == "0.5.23"
     assert names["vllm"]["changes"]["modelopt_fp4"][0]["source"]
+    trt = [(row["release"], row["name"]) for row in names["tensorrt-llm"]["changes"]["modelopt_fp4"]]
+    assert ("snapshot-2", "regex-and-parents") in trt
+    assert ("snapshot-3", "subtree-matches-node") in trt
+    assert names["transformers"]["changes"]["fp8"][0]["source"] == "5.24.0 quantizers/quantizers_utils.py:26"
 
 
 # the library
