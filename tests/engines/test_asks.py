@@ -23,6 +23,10 @@ CASES, VLLM = _cases(), _cases("vllm")
 NOT_LINEAR = re.compile(r"(^|\.)(eh_proj|conv1d|patch_embed\.proj|pos_embed|embed_tokens|centroids)$")
 
 
+# Wrappers whose language model brings a packed mapping of its own, which is in force when the rest is built.
+REPLACED = ("GlmOcrForConditionalGeneration",)
+
+
 def complete(case: Case) -> bool:
     """Whether the engine built the whole part."""
     return not (case.run.verdict == "fails" and case.run.stage == "build")
@@ -53,6 +57,8 @@ def test_what_vllm_builds_without_asking_is_unasked(case: Case) -> None:
 @pytest.mark.parametrize("case", VLLM)
 def test_packed_mapping_and_mapper_are_the_class_s(case: Case) -> None:
     run = case.run
+    if case.view.model_class in REPLACED:
+        return
     assert {name: list(shards) for name, shards in (case.view.packed or {}).items()} == (run.packed or {})
     if run.part == "draft" and case.view.quant != "shared":  # an object of its own is not mapped by the loader
         return
