@@ -20,6 +20,7 @@ UNUSED = "W4A16 never reads the input scales that it allocates"
 NO_GPU = "the loader asks for a GPU, or the recorder's machine has none that decides"
 FLOAT16 = "recorded without Marlin, whose classes take bfloat16"
 NO_CASTS = "quantized bytes are read as plain weights, which the recorder sees in SGLang only"
+INHERITED = "the class builds parameters of GLM-4.1V's vision tower that GLM-OCR does not store"
 TOO_SMALL = "the case is too small for the kernel's layout"
 # (record, engine, part) -> why the load says less than it seems.
 ARTEFACTS = {
@@ -39,6 +40,7 @@ ARTEFACTS = {
     ("l-qwen3-5-nvfp4-head-no-input-scale", "sglang", "target"): PRESET,
     ("llmc-nvfp4a16-glm4moe-handmtp", "vllm", "target"): UNUSED,
     ("t-bailing3-ct-fp8-block", "vllm", "target"): NO_CASTS,
+    ("t-ocr-ct-fp8-block-repaired", "sglang", "target"): INHERITED,
     ("v4-absent", "sglang", "target"): NO_GPU,
     ("v4-fp8experts", "sglang", "target"): NO_GPU,
     ("v4-hybrid", "sglang", "target"): NO_GPU,
