@@ -15,6 +15,11 @@ SGLang 0.5.23  `--json-model-override-args` sets the whole value likewise (srt/u
                (srt/configs/model_config.py:945-985); a draft in a repository of its own and its target would both
                get it. `--speculative-draft-model-quantization unquant` counts where the draft's own config declares
                no method; one that does is found again (srt/configs/model_config.py:2106).
+
+Tried with both engines on CPU: drafts that fail or degrade without the flags load with them in vLLM (Qwen3.5 NVFP4, FP8
+and GPTQ; Qwen3-Next AWQ, FP8, block FP8, MXFP8, mixed; GLM-4 MoE and DeepSeek-V3 NVFP4, DeepSeek-V3 FP8) and in SGLang
+(DeepSeek-V3 FP8; Qwen3.5 FP8 and block FP8). Where a draft reads its own config (Step-3.5, Nemotron-H) vLLM fails
+with the flag as without it; and `unquant` changes nothing in SGLang where the checkpoint declares a method.
 """
 
 from __future__ import annotations

@@ -34,8 +34,10 @@ class Traffic:
         self.scanned = 0
         self.listed = 0
         self._holder = holder or self
-        self._not_before = 0.0
         self._lock = Lock()
+        self._not_before = 0.0
+        self._under_way = 0
+        self._room = float("inf")  # requests under way at once that the Hub has stood lately
 
     def __reduce__(self) -> tuple[type[Traffic], tuple[()]]:
         return Traffic, ()
@@ -53,10 +55,28 @@ class Traffic:
         return self._holder._not_before - time.monotonic()
 
     def hold(self, seconds: float) -> None:
-        """The Hub wants no request for so long."""
+        """The Hub wants no request for so long, and then fewer at once: half of them, one at least."""
+        holder, now = self._holder, time.monotonic()
+        with holder._lock:
+            if now >= holder._not_before:  # not where a whole crowd is refused: they went out together
+                holder._room = max(1.0, min(holder._room, holder._under_way) // 2)
+            holder._not_before = max(holder._not_before, now + seconds)
+
+    def begin(self) -> bool:
+        """Count a request as under way, where one more may be; `end` takes it back."""
         holder = self._holder
         with holder._lock:
-            holder._not_before = max(holder._not_before, time.monotonic() + seconds)
+            free = holder._under_way < holder._room
+            holder._under_way += free
+        return free
+
+    def end(self, *, well: bool) -> None:
+        """A request is over. Where it went well a few more may be under way."""
+        holder = self._holder
+        with holder._lock:
+            holder._under_way -= 1
+            if well:
+                holder._room += 1 / holder._room
 
     def add(self, *, requests: int = 0, received: int = 0, files: int = 0, wanted: int = 0) -> None:
         """Count."""

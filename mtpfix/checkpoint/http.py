@@ -26,6 +26,7 @@ DEADLINE = 900.0  # seconds for one answer
 ATTEMPTS = 5
 BACKOFF = 0.5  # seconds before the first repetition; doubled with each
 MAX_BACKOFF = 8.0
+_TURN = 0.02  # seconds between two looks whether another request may go out
 MAX_LIMITED = 20  # repetitions after a rate limit, which the Hub itself paces
 MAX_WAIT = 330.0  # the Hub's windows are 300 seconds long
 Query = Mapping[str, str] | Sequence[tuple[str, str]]
@@ -96,9 +97,9 @@ class Session:
         """
         tried = limited = 0
         while True:
-            self._pause(self._access.traffic.pause)
             try:
-                return self._once(path, query, span, limit)
+                with self._turn():
+                    return self._once(path, query, span, limit)
             except _Again as again:
                 tried, limited = tried + (not again.limited), limited + again.limited
                 if tried >= attempts or limited > MAX_LIMITED or (again.wait or 0) > MAX_WAIT:
@@ -138,6 +139,19 @@ class Session:
                     break
             if at < span[1]:
                 raise _Again(self._fault(f"{path}: the answer ended before byte {span[1]}"))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait until a request may go out; count it as under way."""
+        traffic, well = self._access.traffic, False
+        self._pause(traffic.pause)
+        while not traffic.begin():
+            self._pause(max(_TURN, traffic.pause))
+        try:
+            yield
+            well = True
+        finally:
+            traffic.end(well=well)
 
     def _before_next(self, again: _Again, tried: int) -> None:
         wait = again.wait if again.wait is not None else min(BACKOFF * 2 ** max(0, tried - 1), MAX_BACKOFF)

@@ -351,6 +351,19 @@ def test_a_wait_holds_whatever_is_asked() -> None:
     assert 90 < traffic.pause <= 100
 
 
+def test_after_a_wait_there_are_fewer_at_once() -> None:
+    traffic = Traffic()
+    assert all(traffic.begin() for _ in range(8))
+    traffic.hold(0.01)
+    traffic.hold(0.01)  # another one of the same eight
+    for _ in range(8):
+        traffic.end(well=False)
+    assert [traffic.begin() for _ in range(6)] == [True] * 4 + [False] * 2
+    for _ in range(4):
+        traffic.end(well=True)
+    assert [traffic.begin() for _ in range(6)] == [True] * 5 + [False]
+
+
 def test_a_limited_hub(hub: Hub, sharded: Path) -> None:
     repo = hub.create("org/m", sharded)
     repo.tag("v1")

@@ -19,7 +19,7 @@ import tiny
 from click.testing import CliRunner, Result
 from documents import valid
 
-from hub import Hub, body, rate_limited, status
+from hub import Hub, Limit, body, rate_limited, status
 from mtpfix.cli import main
 from mtpfix.errors import ConflictError, UsageError
 from mtpfix.hub.scan import State, listed_in, scan
@@ -119,6 +119,15 @@ def test_a_wait_holds_for_all_repositories(org: Hub) -> None:
     org.fault("GET /api/models/many/", rate_limited(0.5))
     assert len(rows(run("many", "-j", "2"))) == 8
     assert sum(call.status == 429 for call in org.calls) == 1
+
+
+def test_a_hub_that_refuses_is_asked_less(org: Hub) -> None:
+    """Not everyone that waits rushes in when the wait is over, which would be a refusal a repository."""
+    for number in range(60):
+        org.create(f"many/{number}", {"README.md": b"x"})
+    org.limit = Limit(20, 0.5)
+    assert len(rows(run("many", "-j", "16"))) == 60
+    assert sum(call.status == 429 for call in org.calls) < 45
 
 
 def test_a_hub_that_does_not_list_is_an_error(org: Hub) -> None:
