@@ -21,6 +21,7 @@ class Traffic:
     received  bytes of answers' bodies, as they came over the wire
     files     files that are read, `wanted` of them are known to be needed
     waiting   seconds that the Hub has asked to wait; 0 when it has not
+    talking   about a pull request: how much there is to do is not known
     scanned   repositories that are done, of `listed` ones, where many are scanned
     """
 
@@ -31,6 +32,7 @@ class Traffic:
         self.files = 0
         self.wanted = 0
         self.waiting = 0.0
+        self.talking = False
         self.scanned = 0
         self.listed = 0
         self._holder = holder or self
@@ -47,7 +49,7 @@ class Traffic:
         """Whether the Hub is being read."""
         if self.listed:
             return self.scanned < self.listed
-        return self.requests > 0 and (self.files < self.wanted or not self.wanted or self.waiting > 0)
+        return self.talking or (self.requests > 0 and (self.files < self.wanted or not self.wanted or self.waiting > 0))
 
     @property
     def pause(self) -> float:

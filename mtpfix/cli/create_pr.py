@@ -106,6 +106,7 @@ def _run(job: Job) -> int:
     if job.ask:
         click.confirm(f"Open a pull request in {source.id}?", abort=True, err=True)
     with replace(job.remote, access=replace(job.remote.access, token=token)).watched() as access:
+        access.traffic.talking = True
         outcome = pull_request.propose(Repository(source.id, access), wanted)
     return _tell(job, outcome)
 

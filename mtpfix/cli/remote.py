@@ -93,7 +93,7 @@ def _progress(traffic: Traffic) -> str:
         return f"Waiting {traffic.waiting:.0f} s for the Hub ..."
     if traffic.listed:
         return f"Scanned {traffic.scanned:,} of {traffic.listed:,} repositories, {_size(traffic.received)} ..."
-    if not traffic.wanted:
+    if traffic.talking or not traffic.wanted:
         return "Asking the Hub ..."
     return f"Reading from the Hub: {traffic.files} of {_counted(traffic.wanted, 'file')}, {_size(traffic.received)} ..."
 

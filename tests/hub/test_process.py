@@ -83,6 +83,14 @@ def test_progress_after_a_second(hub: Hub, single: Path) -> None:
     assert re.search("(Reading from|Asking) the Hub", run("check", "org/m").stderr)
 
 
+def test_progress_of_a_pull_request(hub: Hub, single: Path) -> None:
+    hub.create("org/m", single)
+    run("check", "org/m")
+    hub.fault("preupload", slow(2))
+    found = run("apply", "org/m", "--create-pr", "-y", token=OWNER)
+    assert (found.returncode, "Asking the Hub ..." in found.stderr) == (0, True)
+
+
 def test_the_server_by_hand(single: Path) -> None:
     server = subprocess.Popen(
         [sys.executable, "-m", "tests.hub", str(single.parent)], stdout=subprocess.PIPE, encoding="utf-8", cwd=ROOT
