@@ -37,7 +37,7 @@ from mtpfix.families.base import (
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import Key, key_of
 from mtpfix.frozen import dataclass, field
-from mtpfix.model import Answer, Cause, Checkpoint, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
+from mtpfix.model import Answer, Cause, Checkpoint, Index, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
 from mtpfix.names import tensor_name
 from mtpfix.storage.lacking import lacking
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
@@ -359,7 +359,9 @@ class World:
 
     @cached_property
     def _has_unopened(self) -> bool:
-        return bool(self.nested) or not all(raw.listed for raw in self.checkpoint.modules.values())
+        index = self.checkpoint.index
+        in_step = index is None or index == Index(index.file)
+        return bool(self.nested) or not (in_step or all(raw.listed for raw in self.checkpoint.modules.values()))
 
     def _opens(self, engine: str, release: str) -> Opens:
         rows = self.family.beside if self.family else ()

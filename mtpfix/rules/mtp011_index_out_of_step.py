@@ -67,7 +67,7 @@ def _left_out(context: Context, index: Index) -> Iterator[Finding]:
     checkpoint = context.world.checkpoint
     named = _named_files(checkpoint, index)
     found: dict[str, list[str]] = {}
-    for tensor, shard in _unlisted(checkpoint, index).items():
+    for tensor, shard in _shards_of(checkpoint, (*index.unlisted, *index.misplaced)).items():
         if shard not in named:
             found.setdefault(shard, []).append(tensor)
     for shard, tensors in found.items():
@@ -93,11 +93,14 @@ def _names(context: Context, index: Index) -> Iterator[Finding]:
     checkpoint = context.world.checkpoint
     named = _named_files(checkpoint, index)
     lost = frozenset(_in_files(checkpoint, index, index.missing_shards)) if index.missing_shards else frozenset()
-    listless = tuple(tensor for tensor, shard in _unlisted(checkpoint, index).items() if shard in named)
+    listless, misplaced = (
+        tuple(tensor for tensor, shard in _shards_of(checkpoint, names).items() if shard in named)
+        for names in (index.unlisted, index.misplaced)
+    )
     for names, message in (
         (listless, "stored tensors are not in the index; engines load them all the same, since it names their file"),
         (tuple(name for name in index.ghosts if name not in lost), "names in the index have no tensor"),
-        (index.misplaced, "tensors are in another file than the index says; engines load them all the same"),
+        (misplaced, "tensors are in another file than the index says; engines load them all the same"),
     ):
         if names:
             yield _finding(context, names, f"{message}: {_named(names, 'name')}", "")
@@ -190,9 +193,9 @@ def _named_files(checkpoint: Checkpoint, index: Index) -> frozenset[str]:
     return frozenset(file.value["weight_map"].values() if file else (shard.name for shard in checkpoint.shards))
 
 
-def _unlisted(checkpoint: Checkpoint, index: Index) -> Mapping[str, str]:
-    """The tensors that an index does not list, and the file of each."""
-    names = frozenset(index.unlisted)
+def _shards_of(checkpoint: Checkpoint, tensors: tuple[str, ...]) -> Mapping[str, str]:
+    """Some tensors, and the file of each."""
+    names = frozenset(tensors)
     found = {}
     for module in checkpoint.modules.values() if names else ():
         shards = module.shards or (module.shard,) * len(module.cells)

@@ -291,6 +291,17 @@ def test_names_without_consequence_are_told_as_such() -> None:
     assert analyse(mended(checkpoint)).status == "clean"
 
 
+def test_a_name_that_points_from_a_file_that_is_not_opened() -> None:
+    """The index puts the draft's tensors into model.safetensors, and no name leads to the file that holds them."""
+    index = dict.fromkeys(true_map(Q35), "model.safetensors")
+    checkpoint = sharded(Q35, right_list(Q35, "nvfp4"), index)
+    report = analyse(checkpoint)
+    assert ["does not name mtp.safetensors" in finding.message for finding in report.findings] == [True]
+    verdicts = {(row.engine, row.part): row.verdict for row in report.engines if row.latest}
+    assert (verdicts["vllm", "target"], verdicts["vllm", "draft"]) == ("loads", "degrades")
+    assert analyse(mended(checkpoint)).status == "clean"
+
+
 def copies(first: str, second: str, index: dict[str, str] | None, shape: tuple[int, ...] = (128, 256)) -> Checkpoint:
     """The draft's projection in two files."""
     names = tensors_of(GLM, "nvfp4")
