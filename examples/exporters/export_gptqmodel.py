@@ -2,7 +2,8 @@
 
     python examples/exporters/export_gptqmodel.py BASE_DIR OUT_DIR
 
-GPTQModel copies the draft of the models it knows and leaves `dynamic`, its list of exclusions, as it is.
+GPTQModel copies the draft of the models it knows into `mtp.safetensors`, in full precision, and leaves `dynamic`, where
+exclusions stand, as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ def export(base: Path, out: Path) -> None:
     model.quantize(TEXTS, batch_size=1)
     model.save(str(out))
 
-    mtpfix.graft(out, base)
     mtpfix.ensure(out)
 
 

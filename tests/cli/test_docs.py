@@ -127,7 +127,7 @@ def shown_commands() -> list[object]:
             for line in block.splitlines():
                 command = re.search(r"(?:^|\brun |uvx (?:--from \S+ )?|hf )mtpfix (.*)", line)
                 if command and "pip" not in line:
-                    found.append(pytest.param(command[1], id=f"{path.name}: {line[:60]}"))
+                    found.append(pytest.param(re.sub(r"[][]", "", command[1]), id=f"{path.name}: {line[:60]}"))
     return found
 
 
