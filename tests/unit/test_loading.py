@@ -86,6 +86,7 @@ def row_of(checkpoint: Checkpoint, engine: str, part: str = "draft") -> EngineRo
 Q35, GLM, DS = qwen3_5(), glm4_moe(), deepseek_v3()
 TARGET = right_list(Q35, "nvfp4", draft=False)
 Q = "mtp.layers.0.self_attn.q_proj"
+GATE = "mtp.layers.0.mlp.shared_expert.gate_proj"
 O_PROJ = "mtp.layers.0.self_attn.o_proj"
 NVFP4 = SCHEMES["nvfp4"](128, 128)
 DRAFT_NVFP4 = dict.fromkeys(Q35.draft, "nvfp4")
@@ -93,7 +94,8 @@ DRAFT_NVFP4 = dict.fromkeys(Q35.draft, "nvfp4")
 
 # list, stored, module -> kind, verdict
 KINDS = [
-    ([*TARGET], {}, O_PROJ, "unlisted", "fails"),
+    ([*TARGET], {}, Q, "unlisted", "fails"),
+    ([*TARGET], {}, O_PROJ, "unlisted", "degrades"),  # cut to the parameter's width, as row-parallel weights are
     ([*TARGET, "mtp.*"], {O_PROJ: "nvfp4"}, O_PROJ, "unexpected", "fails"),
     ([*TARGET, "mtp.layers.0.self_attn.v_proj"], {}, Q, "error", "fails"),
     ([*TARGET], {**DRAFT_NVFP4, O_PROJ: "mxfp4"}, O_PROJ, "scheme", "degrades"),
@@ -102,7 +104,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("entries", "stored", "module", "kind", "verdict"), KINDS, ids=[row[3] for row in KINDS])
+@pytest.mark.parametrize(("entries", "stored", "module", "kind", "verdict"), KINDS, ids=[f"{row[3]} {row[4]}" for row in KINDS])
 def test_each_kind_of_mismatch(entries: Any, stored: Any, module: str, kind: str, verdict: str) -> None:
     found = wrong(build(Q35, "nvfp4", entries, stored=stored), "vllm")[module]
     assert (found.kind, found.verdict) == (kind, verdict)
@@ -147,11 +149,11 @@ def test_differences_in_input_scale_alone_that_do_no_harm() -> None:
 
 
 def test_the_worst_mismatch_settles_the_verdict_and_names_its_like() -> None:
-    checkpoint = build(Q35, "nvfp4", TARGET, stored={**DRAFT_NVFP4, O_PROJ: "bf16", Q: "nvfp4-w4a16"})
+    checkpoint = build(Q35, "nvfp4", TARGET, stored={**DRAFT_NVFP4, GATE: "bf16", O_PROJ: "nvfp4-w4a16"})
     found = list(wrong(checkpoint, "vllm").values())
     assert {item.verdict for item in found} == {"fails", "degrades"}
     row = row_of(checkpoint, "vllm")
-    assert (row.verdict, row.modules) == ("fails", (O_PROJ,))
+    assert (row.verdict, row.modules) == ("fails", (GATE,))
     assert worst([]) is None
 
 
