@@ -104,7 +104,9 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("entries", "stored", "module", "kind", "verdict"), KINDS, ids=[f"{row[3]} {row[4]}" for row in KINDS])
+@pytest.mark.parametrize(
+    ("entries", "stored", "module", "kind", "verdict"), KINDS, ids=[f"{row[3]} {row[4]}" for row in KINDS]
+)
 def test_each_kind_of_mismatch(entries: Any, stored: Any, module: str, kind: str, verdict: str) -> None:
     found = wrong(build(Q35, "nvfp4", entries, stored=stored), "vllm")[module]
     assert (found.kind, found.verdict) == (kind, verdict)
