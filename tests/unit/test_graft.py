@@ -428,6 +428,30 @@ def test_fp8_becomes_the_numbers_of_the_reference(tmp_path: Path) -> None:
     assert count > 5
 
 
+def test_an_old_copy_of_the_same_shape(tmp_path: Path) -> None:
+    """A scale is lost, and the base has weight and scale in FP8: the old weight is loaded first and written over."""
+    made = deepseek_v3()
+    stored = dict.fromkeys(made.draft, "fp8-block")
+    name = "model.layers.2.self_attn.o_proj"
+    lost = [f"{name}.weight_scale_inv"]
+    here = on_disk(tmp_path / "here", made, "fp8-block", (), stored=stored, drop=lost, seed=1)
+    base = on_disk(tmp_path / "base", made, "fp8-block", (), stored=stored, seed=2)
+    old = content(here)
+    found = mtpfix.graft(here, base)
+    assert [row.row.name for row in found.origins] == [f"{name}.weight_scale_inv", f"{name}.weight"]
+    assert [(copy.tensor.name, copy.read) for copy in found.old] == [(f"{name}.weight", True)]
+    assert any(
+        "1 old copies of the same shape" in note and "vllm 0.16.0, sglang 0.5.13" in note for note in found.notes
+    )
+    assert found.report is not None
+    assert {finding.rule for finding in found.report.findings if finding.severity == "error"} == {"MTP011"}
+    mtpfix.undo(here)
+    assert content(here) == old
+    found = graft(here, base, rewrite=True)
+    assert found.report is not None
+    assert found.report.status == "clean"
+
+
 # Around it.
 
 

@@ -86,7 +86,7 @@ def test_killed_at_each_step(tmp_path: Path, kind: str, monkeypatch: pytest.Monk
     here, base = KINDS[kind](tmp_path)
     old, target = content(here), target_of(here)
     monkeypatch.setattr(test_store, "STEPS", STEPS)
-    monkeypatch.setattr(bulk, "PIECE", 1 << 17)
+    monkeypatch.setattr(bulk, "PIECE", 1 << 19)
     with planned(here, base) as ready:
         ready.write()
         new = content(here)
