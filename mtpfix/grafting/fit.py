@@ -57,9 +57,9 @@ def _shapes(here: World, base: World) -> Iterator[str]:
     yield from _first(_units(here, base))
     yield from _first(_drafts(here, base))
     yield from _first(_plain_tensors(here, base))
-    own, names = _target_names(here), _target_names(base)
-    if own and names and not own & names:
-        yield f"the names of the tensors: {min(own)} here, {min(names)} there"
+    mine, theirs = _fronts(here, draft=False), _fronts(base, draft=False)
+    if mine and theirs and mine.isdisjoint(theirs) and not theirs.isdisjoint(_fronts(base, draft=True)):
+        yield f"the names of the layers: {min(mine)}.layers here, {min(theirs)}.layers there"
 
 
 def _drafts(here: World, base: World) -> Iterator[str]:
@@ -129,5 +129,7 @@ def _floats(module: RawModule) -> Iterator[Cell]:
     return (cell for cell in module.cells if cell.dtype in _FLOATS and not cell.suffix.endswith(_SCALES))
 
 
-def _target_names(world: World) -> set[str]:
-    return {name for name in world.checkpoint.modules if not world.in_draft(name)}
+def _fronts(world: World, *, draft: bool) -> set[str]:
+    """What stands before `.layers.` in the names of the target or the draft."""
+    names = (name for name in world.checkpoint.modules if ".layers." in name and world.in_draft(name) is draft)
+    return {name.partition(".layers.")[0] for name in names}

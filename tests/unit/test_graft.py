@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from collections.abc import Iterator
@@ -343,6 +344,38 @@ def test_a_draft_that_does_not_fit_its_own_config(tmp_path: Path) -> None:
         mtpfix.graft(here, on_disk(tmp_path / "pruned", glm4_moe(), drop=lost))
 
 
+def test_a_family_that_is_not_known(tmp_path: Path) -> None:
+    here = on_disk(tmp_path / "here", glm4_moe().without_draft(), "nvfp4", GLM)
+    base = on_disk(tmp_path / "base", glm4_moe(), changes={"model_type": "new", "architectures": ["New"]})
+    with pytest.raises(RefusedError, match=r"family of .*base is not known"):
+        mtpfix.graft(here, base)
+
+
+def stripped(made: Any) -> Any:
+    """The model without the wrapper in its names."""
+    parts = {
+        part: {name.replace("language_model.", ""): shape for name, shape in getattr(made, part).items()}
+        for part in ("body", "kept", "draft", "bare", "listless")
+    }
+    return dataclasses.replace(made, **parts)
+
+
+def test_names_of_another_convention(tmp_path: Path) -> None:
+    """Draft layers in a wrapper do not belong into a text model; under a name of their own they do."""
+    here = on_disk(tmp_path / "here", stripped(glm5_next()).without_draft(), "nvfp4", ("lm_head", "*self_attn*"))
+    with pytest.raises(RefusedError, match=r"model\.layers here, model\.language_model\.layers there"):
+        mtpfix.graft(here, on_disk(tmp_path / "base", glm5_next()))
+    text = on_disk(tmp_path / "text", qwen3_5(text=True).without_draft(), "nvfp4", NEXT)
+    assert graft(text, on_disk(tmp_path / "whole", qwen3_5())).layout is not None
+
+
+def test_consolidated_files(tmp_path: Path) -> None:
+    shard = {"shard_of": lambda _: "consolidated.safetensors"}
+    here = on_disk(tmp_path / "here", glm4_moe().without_draft(), "nvfp4", GLM, **shard)
+    with pytest.raises(RefusedError, match=r"consolidated\*\.safetensors"):
+        mtpfix.graft(here, on_disk(tmp_path / "base", glm4_moe()))
+
+
 def test_a_base_without_a_draft(tmp_path: Path) -> None:
     here = on_disk(tmp_path / "here", glm4_moe().without_draft(), "nvfp4", GLM)
     base = on_disk(tmp_path / "base", glm4_moe().without_draft())
@@ -403,6 +436,14 @@ def test_fp8_is_never_dequantized_silently(tmp_path: Path) -> None:
     assert found.report.status == "clean"
     assert any("dequantized to BF16" in note for note in found.notes)
     assert not [name for name in data_of(here) if name.startswith("model.layers.2.") and "scale" in name]
+
+
+def test_what_is_no_fp8_is_not_dequantized(tmp_path: Path) -> None:
+    here = on_disk(tmp_path / "here", glm4_moe().without_draft(), "nvfp4", GLM)
+    made = glm4_moe()
+    base = on_disk(tmp_path / "base", made, "nvfp4", GLM, stored=dict.fromkeys(made.draft, "nvfp4"))
+    with pytest.raises(RefusedError, match="as nvfp4, which cannot be dequantized"):
+        mtpfix.graft(here, base, dequantize=True)
 
 
 def test_fp8_becomes_the_numbers_of_the_reference(tmp_path: Path) -> None:
