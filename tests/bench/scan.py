@@ -21,33 +21,41 @@ from tests.hub import Hub
 GROWTH = 15  # MB that the larger scan may take more than the smaller: a row of its summary is a kilobyte
 
 
-def repositories(folder: Path, count: int) -> Iterator[dict[str, bytes]]:
-    """Files of so many checkpoints, half of them right; no two files are alike, so that no cache helps."""
+def repositories(folder: Path, count: int) -> Iterator[Path]:
+    """So many checkpoints, half of them right; no two files are alike, so that no cache helps.
+
+    On disk, weights as holes: this process has to stay small (see `tests.bench.process.measured`).
+    """
     lists = {"wrong": "mtp.layers.0*", "right": "mtp*"}
-    kinds = [_files(tiny.qwen3_next(folder / name, entry)) for name, entry in lists.items()]
+    kinds = [tiny.qwen3_next(folder / name, entry) for name, entry in lists.items()]
     for number in range(count):
-        yield {name: _marked(name, raw, number) for name, raw in kinds[number % 2].items()}
+        place = folder / f"m{number:05}"
+        place.mkdir()
+        for path in kinds[number % 2].iterdir():
+            _mark(path, place / path.name, number)
+        yield place
 
 
-def _files(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def _marked(name: str, raw: bytes, number: int) -> bytes:
-    """The file with a number in it."""
-    if not name.endswith(".safetensors"):
-        return json.dumps({**json.loads(raw), "number": number}).encode()
-    length = int.from_bytes(raw[:8], "little")
-    header = json.dumps({"__metadata__": {"number": str(number)}, **json.loads(raw[8 : 8 + length])}).encode()
-    return struct.pack("<Q", len(header)) + header + raw[8 + length :]
+def _mark(path: Path, copy: Path, number: int) -> None:
+    """Copy a file with a number in it."""
+    if path.suffix != ".safetensors":
+        copy.write_text(json.dumps({**json.loads(path.read_bytes()), "number": number}))
+        return
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        tensors = json.loads(file.read(length))
+    header = json.dumps({"__metadata__": {"number": str(number)}, **tensors}).encode()
+    with copy.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + path.stat().st_size - 8 - length)
 
 
 def compare(count: int) -> None:
     """Scan a tenth of them, then all; print how fast and how large."""
     runs: dict[int, Run] = {}
     with tempfile.TemporaryDirectory() as folder, Hub() as hub:
-        for number, files in enumerate(repositories(Path(folder), count)):
-            hub.create(f"org/m{number:05}", files)
+        for place in repositories(Path(folder), count):
+            hub.create(f"org/{place.name}", place)
         print(f"== scan: {count:,} repositories")
         print(f"{'repositories':>12}{'wall s':>9}{'a minute':>10}{'cpu s':>8}{'MB':>6}{'requests':>10}")
         for limit in (count // 10, count):
