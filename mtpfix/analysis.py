@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from mtpfix import releases
+from mtpfix.alike import NONE, Alike
 from mtpfix.checkpoint.jsonfiles import NAMES, parse_json
 from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, tables_under, world_of
 from mtpfix.engines.base import Engine
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 Scope = Literal["mtp", "all"]
 Wanted = Mapping[str, frozenset[str]]
+_Choose = Callable[[World, Alike], tuple[Judge, ...]]
 _SPEC = re.compile(r"(?P<name>[a-z][a-z-]*)(?P<rest>(?:(?:>=|<=|==|<|>)[^,<>=]+,?)*)$")
 _BOUND = re.compile(r"(>=|<=|==|<|>)([^,<>=]+)")
 
@@ -134,10 +136,10 @@ def analyse(
     wanted = wanted_releases(engines, fmt)
     shown = [ENGINES[name] for name in (wanted if engines else ENGINES)]
 
-    def choose(of: World) -> tuple[Judge, ...]:
-        return _shown_judges(judges(of, shown), wanted if engines else None)
+    def choose(of: World, alike: Alike) -> tuple[Judge, ...]:
+        return _shown_judges(judges(of, shown, alike=alike), wanted if engines else None)
 
-    study = _Study(world, choose, wanted)
+    study = _Study(world, choose, wanted, NONE if atlas else world.alike)
     report = study.report(fmt, scope, unsafe)
     return replace(report, atlas=study.atlas(bool(report.plan.edits))) if atlas else report
 
@@ -167,27 +169,33 @@ def _shown_judges(found: Sequence[Judge], wanted: Wanted | None) -> tuple[Judge,
 class _Study:
     """One analysis: the tables before and after the plan, and what follows from them."""
 
-    def __init__(self, world: World, choose: Callable[[World], tuple[Judge, ...]], wanted: Wanted) -> None:
+    def __init__(self, world: World, choose: _Choose, wanted: Wanted, alike: Alike) -> None:
         self.world, self.choose, self.wanted = world, choose, wanted
-        self.judges = found = choose(world)
-        self.before = tables(world, found)
-        self.wrong = {id(table.judge): list(mismatches(world, table)) for table in self.before}
-        self.in_plan = tuple(id(judge) for judge in usable(world, relevant(found, wanted)))
-        self.solutions = self._solutions()
+        self._judge(alike)
+        self.solutions = self._solutions(alike)
+        if alike.told_apart(text for item in self.solutions for text in item.texts):
+            self._judge(NONE)
         self.files = changed_files(world, self.solutions)
-        self.after = tables(world, found, self.files) if self.solutions else self.before
+        self.after = tables(world, self.judges, self.files) if self.solutions else self.before
         if self._unsound():
             self.solutions, self.files, self.after = (), dict(world.files), self.before
         self.left = self.wrong if not self.solutions else {
             id(table.judge): list(mismatches(world, table)) for table in self.after
         }  # fmt: skip
 
-    def _solutions(self) -> tuple[Solution, ...]:
+    def _judge(self, alike: Alike) -> None:
+        """What is decided, and what of it is wrong, in the files as they are."""
+        self.judges = self.choose(self.world, alike)
+        self.before = tables(self.world, self.judges)
+        self.wrong = {id(table.judge): list(mismatches(self.world, table)) for table in self.before}
+        self.in_plan = tuple(id(judge) for judge in usable(self.world, relevant(self.judges, self.wanted)))
+
+    def _solutions(self, alike: Alike) -> tuple[Solution, ...]:
         """The changes worth making; none where every judge of the plan is content with both files."""
         some = [ENGINES[name] for name in self.wanted]
         if not any(self.wrong[at] for at in self.in_plan) and not self._sidecar_differs():
             return ()
-        return tuple(item for item in solutions(self.world, some, self.wanted) if not item.empty)
+        return tuple(item for item in solutions(self.world, some, self.wanted, alike) if not item.empty)
 
     def _unsound(self) -> bool:
         """Whether the changes make anything plain that is not stored plain, in the files as the engines read them."""
@@ -270,7 +278,8 @@ class _Study:
                 continue
             if not tried and found.change and found.change.created:
                 return found, self  # engines open the same files as before
-            study = _Study(world_of(found.checkpoint), self.choose, self.wanted)
+            of = world_of(found.checkpoint)
+            study = _Study(of, self.choose, self.wanted, of.alike)
             if self._no_worse(study, ("target", "draft") if tried else ("target",)):
                 return found, study
         return None

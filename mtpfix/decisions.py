@@ -13,9 +13,20 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from mtpfix import releases
+from mtpfix.alike import NONE, Alike, alike, layer_and_rest
 from mtpfix.engines import openings
 from mtpfix.engines.base import Engine, Matcher, MatchQuery, Method
-from mtpfix.engines.sources import CONFIG, Fragment, declared, fragment_for, refusal
+from mtpfix.engines.sources import (
+    CONFIG,
+    Fragment,
+    config_fragments,
+    declared,
+    description_fragment,
+    fragment_for,
+    refusal,
+    sidecar_fragment,
+)
+from mtpfix.errors import UnreadableError
 from mtpfix.families import identify
 from mtpfix.families.base import (
     LIST_LAYERS,
@@ -29,16 +40,19 @@ from mtpfix.families.base import (
     class_mapper,
     config_value,
     is_draft,
+    numbers_of,
     options_at,
     special_for,
+    texts_of,
     view_for,
     whole_number,
 )
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import Key, key_of
-from mtpfix.frozen import dataclass, field
+from mtpfix.formats import format_of
+from mtpfix.frozen import dataclass, field, replace
 from mtpfix.model import Answer, Cause, Checkpoint, Index, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
-from mtpfix.names import tensor_name
+from mtpfix.names import brief, tensor_name
 from mtpfix.storage.lacking import lacking
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 from mtpfix.storage.layer_types import LayerTypes, contradiction
@@ -51,6 +65,10 @@ _NO_CONFIG = Answer("plain", Cause(rule="the checkpoint has no quantization conf
 _PROJECTIONS: Mapping[str, tuple[str, ...]] = {
     "mtp.fc": ("mtp.fc_embedding", "mtp.fc_hidden"), "pre_projection": (), "post_projection": (),
 }  # fmt: skip
+MOST_ENTRIES = 400_000  # of a list of a quantization config; a trillion parameters make 150,000 modules
+_READ_HEADERS = frozenset({"gptq", "awq"})
+# Formats whose entries no engine takes for regular expressions, unless they start with `re:`.
+_GLOBS = frozenset({"modelopt", "compressed-tensors", "quark"})
 _UNNAMED = Answer("unknown", Cause(rule="the family file names no such module"))
 
 
@@ -82,11 +100,56 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One question: a unit, what the engine asks for it, and what the model class may decide by itself."""
+    """One question: a unit, what the engine asks for it, and what the model class may decide by itself.
+
+    others  the same units of layers that nothing tells from this one's (see alike.py): what is decided for the unit is
+            decided for them, each under its own name
+    at      where the layer's number stands in the name that is asked; -1 where the name has none
+    """
 
     unit: Unit
     ask: Ask | None
     specials: tuple[Special, ...] = ()
+    others: tuple[Unit, ...] = ()
+    at: int = -1
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """The units that the row stands for."""
+        return (self.unit, *self.others)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the units that the row stands for."""
+        return tuple(unit.name for unit in self.units)
+
+    @property
+    def questions(self) -> int:
+        """How many different questions the row stands for."""
+        return 1 + len(self.others) if self.at >= 0 else 1
+
+    def each(self) -> Iterator[Row]:
+        """The row, and one for each of the others."""
+        yield replace(self, others=(), at=-1) if self.others else self
+        for unit in self.others:
+            yield Row(unit, self.ask and replace(self.ask, runtime=self._asked(unit)), self.specials)
+
+    def _asked(self, unit: Unit) -> str:
+        assert self.ask is not None
+        name, number = self.ask.runtime, number_of(unit)
+        return name if self.at < 0 else name[: self.at] + number + name[self.at + len(number) :]
+
+
+def number_of(unit: Unit) -> str:
+    """The number of a unit's layer."""
+    found = layer_and_rest(unit.name)
+    return found[0][1] if found else ""
+
+
+def every(world: World, rows: Iterable[Row]) -> tuple[Row, ...]:
+    """A row for each unit that some rows stand for, in the order of the units."""
+    found = [one for row in rows for one in row.each()]
+    return tuple(sorted(found, key=lambda row: world.place[row.unit.name]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +181,24 @@ class Judge:
         quant = self.view.quant if self.view else ""
         return self.engine.name, self.part, self.method, stage, id(self.rows), self.mappers, packed, options, quant
 
-    def answers(self, world: World, value: Mapping[str, Any]) -> tuple[Answer, ...]:
-        """The decisions under a quantization config, one for each row."""
+    def answers(
+        self,
+        world: World,
+        value: Mapping[str, Any],
+        rows: Sequence[Row] | None = None,
+        shared: dict[Any, Any] | None = None,
+    ) -> tuple[Answer, ...]:
+        """The decisions under a quantization config, one for each row.
+
+        rows    others than the judge's own
+        shared  what judges have in common that are asked about this very config
+        """
+        asked = self.rows if rows is None else rows
         if self.view is None:
             return ()
         if self.view.quant == "none":
-            return tuple(_built_plain(row) for row in self.rows)
-        matcher = self.engine.matcher(self.query(world, value))
+            return tuple(_built_plain(row) for row in asked)
+        matcher = self.engine.matcher(self.query(world, value, shared))
         decided: dict[int, Answer | None] = {}
 
         def special(row: Row) -> Answer | None:
@@ -136,9 +210,17 @@ class Judge:
                     return decided[id(fact)]
             return None
 
-        return tuple(special(row) or _listed(matcher, row) for row in self.rows)
+        return tuple(special(row) or _listed(matcher, row) for row in asked)
 
-    def query(self, world: World, value: Mapping[str, Any]) -> MatchQuery:
+    def every(self, world: World) -> tuple[Row, ...]:
+        """A row for each unit that the judge's rows stand for, in the order of the units."""
+        at = ("every", id(self.rows))
+        if at not in world.kept:
+            world.kept[at] = self.rows, every(world, self.rows)  # the rows live as long as what is known by their id
+        found: tuple[Row, ...] = world.kept[at][1]
+        return found
+
+    def query(self, world: World, value: Mapping[str, Any], shared: dict[Any, Any] | None = None) -> MatchQuery:
         options = {"model_type": world.model_type, "num_hidden_layers": str(world.layers), "part": self.part}
         if "expert_dtype" in world.config:
             options["expert_dtype"] = str(world.config["expert_dtype"])
@@ -148,17 +230,19 @@ class Judge:
             config=value,
             mappers=self.mappers,
             packed=self.packed,
-            dtypes=world.dtypes if self._reads_headers(world) else None,
+            dtypes=world.dtypes if self.reads_headers or world.model_type == "deepseek_v4" else None,
             options={**options, **self._class_options},
+            shared={} if shared is None else shared,
         )
 
     @property
     def _class_options(self) -> Mapping[str, str]:
         return options_at(self.view, self.profile.first) if self.view else {}
 
-    def _reads_headers(self, world: World) -> bool:
-        """GPTQ and AWQ look up what is packed, DeepSeek-V4 how its experts are."""
-        return self.method.name in ("gptq", "awq") or world.model_type == "deepseek_v4"
+    @property
+    def reads_headers(self) -> bool:
+        """Whether the method makes a list of what the headers say is packed. DeepSeek-V4 looks up one expert alone."""
+        return self.method.name in _READ_HEADERS
 
 
 def _built_plain(row: Row) -> Answer:
@@ -213,6 +297,32 @@ class World:
     family_reason: str
     layers: int
     units: tuple[Unit, ...]
+
+    @cached_property
+    def kept(self) -> dict[Any, Any]:
+        """What is worked out once for a world."""
+        return {}
+
+    @cached_property
+    def place(self) -> Mapping[str, int]:
+        """The place of each unit among all, by its name."""
+        return {unit.name: at for at, unit in enumerate(self.units)}
+
+    @cached_property
+    def alike(self) -> Alike:
+        """The layers of the target that no list in the checkpoint's files, no engine and no family row tells apart."""
+        family, count = self.family, self.layers
+        texts = texts_of(family, count) if family else None
+        if family is None or texts is None:
+            return NONE
+        drafts = {number for unit in self.by_part["draft"] for number in unit.key.numbers}
+        numbers = {number + by for number in drafts for by in (-count, 0, count)} | numbers_of(family, count)
+        held = (*config_fragments(self.files), sidecar_fragment(self.files), description_fragment(self.files))
+        values = [fragment.value for fragment in held if fragment]
+        formats = [format_of(value) for value in values]
+        globs = all(fmt is not None and fmt.name in _GLOBS for fmt in formats)
+        modules = ((unit.name, _kind_of(unit, count)) for unit in self.by_part["target"])
+        return alike(modules, values, texts, numbers, globs)
 
     @property
     def files(self) -> Mapping[str, JsonFile]:
@@ -385,7 +495,7 @@ class World:
     def _lacking(self, units: Sequence[Unit]) -> tuple[str, ...]:
         if self.family is None:
             return ()
-        layers, targets = _members_of(units), _members_of(self.by_part["target"]).values()
+        layers, targets = _members_of(units), self._target_members.values()
         found = [f"{layer}.{name}" for layer, held in layers.items() for name in lacking(held, targets)]
         names = {unit.name for unit in units}
         wanted = [name for one, others in _PROJECTIONS.items() for name in (others if names & {*others} else (one,))]
@@ -393,6 +503,10 @@ class World:
         plain = self.family.full_precision
         missing = [name for name in wanted if name not in names and plain.find(key_of(name), self.layers) is not None]
         return (*missing, *found)
+
+    @cached_property
+    def _target_members(self) -> Mapping[str, Mapping[str, frozenset[int]]]:
+        return _members_of(self.by_part["target"])
 
     @property
     def nested(self) -> tuple[str, ...]:
@@ -429,8 +543,19 @@ def _with(value: Mapping[str, Any], path: Sequence[str], new: Any) -> Mapping[st
     return {**value, path[0]: _with(value[path[0]], path[1:], new) if len(path) > 1 else new}
 
 
+def _kind_of(unit: Unit, layers: int) -> object:
+    """All that counts about a unit besides its name and what lists say."""
+    stored, numbers = unit.stored, unit.key.numbers
+    suffixes = tuple(cell.suffix for cell in stored.raw.cells)
+    return stored.scheme, stored.raw.listed, stored.experts, suffixes, bool(numbers) and numbers[0] < layers
+
+
 def world_of(checkpoint: Checkpoint) -> World:
-    """The world of a checkpoint; an unknown family leaves every module to the target."""
+    """The world of a checkpoint; an unknown family leaves every module to the target.
+
+    Raises UnreadableError for a list that is longer than any model could need.
+    """
+    _check_lists(checkpoint.files)
     config = checkpoint.files[CONFIG].value
     family, reason = identify(config)
     layers = whole_number(config_value(config, (family.layers_key,))) if family else None
@@ -443,6 +568,20 @@ def world_of(checkpoint: Checkpoint) -> World:
             key = key_of(stored.name)
             units.append(Unit(stored, key, family is not None and is_draft(family, key, count)))
     return World(checkpoint, family, reason, count, tuple(units))
+
+
+def _check_lists(files: Mapping[str, JsonFile]) -> None:
+    held = (*config_fragments(files), sidecar_fragment(files), description_fragment(files))
+    for fragment in held:
+        nested = fragment.value.get("quantization") if fragment else None
+        for part in (fragment.value if fragment else {}, nested if isinstance(nested, Mapping) else {}):
+            for key, value in part.items():
+                if fragment and isinstance(value, (list, dict)) and len(value) > MOST_ENTRIES:
+                    raise UnreadableError(
+                        f"{fragment.file}: {brief(key)!r} holds {len(value):,} entries",
+                        subject=fragment.file,
+                        hint=f"no model has as many modules; mtpfix reads lists of up to {MOST_ENTRIES:,}",
+                    )
 
 
 def layer_of(name: str) -> str | None:
@@ -474,24 +613,28 @@ def pointers_of(config: Mapping[str, Any], keys: Sequence[str]) -> Iterator[str]
             yield from (f"{prefix}/{key}" for key in keys if part.get(key) is not None)
 
 
-def judges(world: World, engines: Iterable[Engine], *, fragment: Fragment | None = None) -> tuple[Judge, ...]:
-    """Every engine profile on every part. `fragment`: judge this config instead of the one the engine would read."""
+def judges(
+    world: World, engines: Iterable[Engine], *, fragment: Fragment | None = None, alike: Alike = NONE
+) -> tuple[Judge, ...]:
+    """Every engine profile on every part. `fragment`: judge this config instead of the one the engine would read.
+
+    `alike`: layers that stand for others; it must hold for every config that the judges are asked about.
+    """
     found: list[Judge] = []
     for engine in engines:
-        found.extend(_engine_judges(world, engine, fragment))
+        found.extend(_engine_judges(world, engine, fragment, alike))
     return tuple(found)
 
 
-def _engine_judges(world: World, engine: Engine, fragment: Fragment | None) -> list[Judge]:
+def _engine_judges(world: World, engine: Engine, fragment: Fragment | None, alike: Alike) -> list[Judge]:
     names = releases.modelled(engine.name)
     methods = {name: _method(world, engine, name, fragment) for name in names}
     points = {names[0], *_family_points(world, engine.name), *_file_points(world, engine.name)}
     points.update(new for old, new in pairwise(names) if methods[old] != methods[new])
     for method in {found.name for found in methods.values() if found.name}:
         points.update(engine.change_points(method))
-    rows = _RowCache(world)
     return [
-        _judge(world, engine, Profile(engine.name, group, group[-1] == names[-1]), part, methods[group[0]], rows)
+        _judge(world, engine, Profile(engine.name, group, group[-1] == names[-1]), part, methods[group[0]], alike)
         for group in releases.groups(engine.name, points)
         for part in world.parts
     ]
@@ -516,7 +659,7 @@ def _method(world: World, engine: Engine, release: str, fragment: Fragment | Non
     return Method(found.name, refused) if refused and not found.error else found
 
 
-def _judge(world: World, engine: Engine, profile: Profile, part: Part, method: Method, cache: _RowCache) -> Judge:
+def _judge(world: World, engine: Engine, profile: Profile, part: Part, method: Method, alike: Alike) -> Judge:
     if world.family is None:
         return Judge(engine, profile, part, method, None, "unknown", world.family_reason)
     view = view_for(world.family, engine.name, part, profile.first, world.architectures)
@@ -524,7 +667,7 @@ def _judge(world: World, engine: Engine, profile: Profile, part: Part, method: M
         return Judge(engine, profile, part, method, None, *_no_view(world.family, engine.name, part))
     if not method.name and not method.error:
         return Judge(engine, profile, part, method, None, "unsupported", "this release does not know the format")
-    rows = cache.rows(view, profile.first, method.name)
+    rows = _rows(world, alike, view, profile.first, method.name)
     mappers, packed = _config_object(world, view, profile.first, method.name)
     packed = engine.handed_over(method.name, packed, profile.first)
     return Judge(engine, profile, part, method, view, "known", "", rows, mappers, packed)
@@ -556,41 +699,81 @@ def _config_object(world: World, view: View, release: str, method: str) -> tuple
     return mappers, packed
 
 
+def _rows(world: World, alike: Alike, view: View, release: str, method: str) -> tuple[Row, ...]:
+    """The rows of a view. The world keeps them: the same config is judged by many, and many configs by the same."""
+    chosen = NONE if method in _READ_HEADERS else alike
+    if ("rows", id(chosen)) not in world.kept:
+        world.kept["rows", id(chosen)] = _RowCache(world, chosen)
+    found: tuple[Row, ...] = world.kept["rows", id(chosen)].rows(view, release, method)
+    return found
+
+
 class _RowCache:
     """Rows by view and release range; rows that ask the same questions are one object, so that judges can be told
     to be alike by identity."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, alike: Alike) -> None:
+        self._world, self._alike = world, alike
         self._rows: dict[tuple[int, str, int], tuple[Row, ...]] = {}
-        self._alike: dict[tuple[object, ...], tuple[Row, ...]] = {}
+        self._same: dict[tuple[object, ...], tuple[Row, ...]] = {}
         self._bound: dict[tuple[int, tuple[str, ...]], Special] = {}
+
+    @cached_property
+    def _groups(self) -> tuple[tuple[Unit, ...], ...]:
+        """The units, those of layers that are alike together, by the first of each."""
+        first = {(path, number): members[0] for (path, _), members in self._alike.members.items() for number in members}
+        groups: dict[object, list[Unit]] = {}
+        for unit in self._world.units:
+            found = None if unit.draft or not first else layer_and_rest(unit.name)
+            number = first.get(found[0]) if found else None
+            at = unit.name if found is None or number is None else (found[0][0], number, found[1])
+            groups.setdefault(at, []).append(unit)
+        return tuple(map(tuple, groups.values()))
 
     def rows(self, view: View, release: str, method: str) -> tuple[Row, ...]:
         stage = sum(releases.at_least(release, point) for point in view.points)
         at = (id(view), method, stage)
         if at not in self._rows:
             rows = tuple(self._build(view, release, method))
-            content = tuple((id(row.unit), row.ask, tuple(map(id, row.specials))) for row in rows)
-            self._rows[at] = self._alike.setdefault(content, rows)
+            content = tuple((id(row.unit), row.ask, len(row.others), tuple(map(id, row.specials))) for row in rows)
+            self._rows[at] = self._same.setdefault(content, rows)
         return self._rows[at]
 
-    def _build(self, view: View, release: str, method: str) -> Iterable[Row]:
-        world = self._world
+    def _build(self, view: View, release: str, method: str) -> Iterator[Row]:
         facts = [fact for fact in view.specials if releases.holds(release, fact.span)]
         facts = [fact for fact in facts if not fact.methods or method in fact.methods]
-        for unit in world.units:
-            own = unit.draft == (view.part == "draft")
-            asked = ask(view, unit.key, world.layers, release, method)
-            if own or (asked is not None and view.part == "draft"):
-                yield Row(unit, asked, tuple(self._specials(facts, unit)))
 
-    def _specials(self, facts: Iterable[Special], unit: Unit) -> Iterable[Special]:
+        def row(unit: Unit) -> Row:
+            asked = ask(view, unit.key, self._world.layers, release, method)
+            return Row(unit, asked, tuple(self._specials(facts, unit)))
+
+        for first, *others in self._groups:
+            found = row(first)
+            if first.draft == (view.part == "draft") or (found.ask is not None and view.part == "draft"):
+                one = _standing(found, others, row(others[0])) if others else found
+                yield from (one,) if one else (found, *map(row, others))
+
+    def _specials(self, facts: Iterable[Special], unit: Unit) -> Iterator[Special]:
         """The specials that name a unit; those with like conditions are one object, to be decided once."""
         for fact in facts:
             found = special_for(fact, unit.key, self._world.layers)
             if found is not None:
                 yield self._bound.setdefault((id(fact), tuple(found.when.values())), found)
+
+
+def _standing(row: Row, others: Sequence[Unit], second: Row) -> Row | None:
+    """The row for a unit that stands for others; None where the engine asks for them in another way.
+
+    `second`: the row of the first of the others, which shows where the number stands in the name.
+    """
+    if row.specials != second.specials or (row.ask is None) != (second.ask is None):
+        return None
+    if row.ask is None or second.ask is None or row.ask == second.ask:
+        return replace(row, others=tuple(others))
+    old, new = number_of(row.unit), number_of(second.unit)
+    at = row.ask.runtime.find(f".{old}.") + 1
+    moved = row.ask.runtime[:at] + new + row.ask.runtime[at + len(old) :]
+    return replace(row, others=tuple(others), at=at) if at and replace(row.ask, runtime=moved) == second.ask else None
 
 
 Decided = tuple[tuple[Row, Answer], ...]
@@ -604,32 +787,53 @@ class Table:
     fragment: Fragment | None
     decided: Decided
 
+    @property
+    def size(self) -> int:
+        """How many modules are decided."""
+        return sum(1 + len(row.others) for row, _ in self.decided)
+
+    def every(self, world: World, rows: Iterable[Row] | None = None) -> Decided:
+        """The decisions with a row for each unit, and its own cause. `rows`: of these rows alone."""
+        if rows is None and not any(row.others for row, _ in self.decided):
+            return self.decided
+        asked = every(world, (row for row, _ in self.decided) if rows is None else rows)
+        return _decided(world, self.judge, self.fragment, asked)
+
 
 def tables(world: World, all_judges: Sequence[Judge], files: Mapping[str, JsonFile] | None = None) -> tuple[Table, ...]:
     """The decisions of every judge under the checkpoint's files, or under another version of them."""
     current = world.files if files is None else files
     known: dict[tuple[object, ...], Decided] = {}
+    shared: dict[object, dict[Any, Any]] = {}
     out = []
     for judge in all_judges:
         fragment = fragment_for(judge.engine.name, judge.profile.first, current)
-        at = (judge.signature, fragment and (fragment.file, fragment.pointer))
+        place = fragment and (fragment.file, fragment.pointer)
+        at = (judge.signature, place)
         if at not in known:
-            known[at] = _table(world, judge, fragment).decided
+            known[at] = _decided(world, judge, fragment, judge.rows, shared.setdefault(place, {}))
         out.append(Table(judge, fragment, known[at]))
     return tuple(out)
 
 
 def tables_under(world: World, all_judges: Sequence[Judge], fragment: Fragment) -> tuple[Table, ...]:
     """The decisions of every judge under one quantization config, whatever file it would read."""
-    return tuple(_table(world, judge, fragment) for judge in all_judges)
+    shared: dict[Any, Any] = {}
+    return tuple(Table(judge, fragment, _decided(world, judge, fragment, judge.rows, shared)) for judge in all_judges)
 
 
-def _table(world: World, judge: Judge, fragment: Fragment | None) -> Table:
+def _decided(
+    world: World,
+    judge: Judge,
+    fragment: Fragment | None,
+    rows: Sequence[Row],
+    shared: dict[Any, Any] | None = None,
+) -> Decided:
     if judge.view is None:
-        return Table(judge, fragment, ())
+        return ()
     if judge.method.error:
         refused = Answer("error", Cause(rule=judge.method.error), error=judge.method.error)
-        return Table(judge, fragment, tuple((row, refused) for row in judge.rows))
+        return tuple((row, refused) for row in rows)
     if fragment is None:
-        return Table(judge, None, tuple((row, _NO_CONFIG) for row in judge.rows))
-    return Table(judge, fragment, tuple(zip(judge.rows, judge.answers(world, fragment.value), strict=True)))
+        return tuple((row, _NO_CONFIG) for row in rows)
+    return tuple(zip(rows, judge.answers(world, fragment.value, rows, shared), strict=True))

@@ -61,11 +61,12 @@ def _against(tables: Sequence[Table], wanted: Mapping[str, tuple[Alike, Unit]]) 
     for table in tables:
         block = block_size(_value(table))
         for row, answer in table.decided:
-            pair = wanted.get(row.unit.name)
-            if pair is None or answer.decision != "quantized":
-                continue
-            if answer.scheme != pair[0].built or block is None or not fits(pair[0], row.unit.stored.raw.cells, block):
-                yield row.unit.name
+            for unit in row.units if answer.decision == "quantized" else ():
+                pair = wanted.get(unit.name)
+                if pair is None:
+                    continue
+                if answer.scheme != pair[0].built or block is None or not fits(pair[0], unit.stored.raw.cells, block):
+                    yield unit.name
 
 
 def _value(table: Table) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from mtpfix.alike import NONE, Alike
 from mtpfix.decisions import Judge, Table, World, judges
 from mtpfix.engines.base import Engine
 from mtpfix.engines.sources import (
@@ -28,12 +29,15 @@ from mtpfix.solve import Bench, Solution, Solver, listed
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 
 
-def solutions(world: World, engines: Sequence[Engine], wanted: Mapping[str, frozenset[str]]) -> tuple[Solution, ...]:
+def solutions(
+    world: World, engines: Sequence[Engine], wanted: Mapping[str, frozenset[str]], alike: Alike = NONE
+) -> tuple[Solution, ...]:
     """What becomes of each exclusion list: config.json's, and the sidecar's as if engines took it for their own.
 
-    `wanted`: the releases of each engine that the plan must satisfy.
+    `wanted`: the releases of each engine that the plan must satisfy. `alike`: layers of which one stands for others, as
+    long as no list that is tried out tells them apart.
     """
-    jury = _Jury(world, engines, wanted)
+    jury = _Jury(world, engines, wanted, alike)
     pair = editable(world.files)
     if _alike(pair):
         solved = jury.solve(pair[0], [*jury.readers(pair[0]), *jury.native(pair[1])])
@@ -72,6 +76,7 @@ class _Jury:
     world: World
     engines: Sequence[Engine]
     wanted: Mapping[str, frozenset[str]]
+    alike: Alike
 
     def solve(self, fragment: Fragment, benches: Sequence[Bench]) -> Solution | None:
         """The change of one list; None for a config without a list that mtpfix knows."""
@@ -79,7 +84,13 @@ class _Jury:
         if found is None:
             return None
         fmt, where = found
-        return Solver(self.world, fmt, fragment, where, benches).solve(lambda entry: bool(malformed(fmt, entry)))
+
+        def solved(benches: Sequence[Bench], alike: Alike) -> tuple[Solver, Solution]:
+            solver = Solver(self.world, fmt, fragment, where, benches, alike)
+            return solver, solver.solve(lambda entry: bool(malformed(fmt, entry)))
+
+        solver, solution = solved(benches, self.alike)
+        return solved([bench.full(self.world) for bench in benches], NONE)[1] if solver.told_apart else solution
 
     def benches(self, fragment: Fragment) -> list[Bench]:
         """config.json is judged by its readers; the sidecar too, with its list in config.json's place."""
@@ -103,7 +114,7 @@ class _Jury:
         return [engine for engine in self.engines if reads_sidecar(engine, self.world.files) is native]
 
     def _bench(self, some: Sequence[Engine], fragment: Fragment, where: ExclusionList) -> Bench:
-        found = relevant(judges(self.world, some, fragment=fragment), self.wanted)
+        found = relevant(judges(self.world, some, fragment=fragment, alike=self.alike), self.wanted)
         return Bench(usable(self.world, found), fragment.value, where)
 
 
@@ -298,11 +309,12 @@ def certificate(
     for table in before:
         for release in table.judge.profile.releases if table.decided else ():
             name = f"{table.judge.engine.name} {release}"
-            checked[name] = checked.get(name, 0) + len(table.decided)
+            checked[name] = checked.get(name, 0) + table.size
     harmed = sum(
-        row.unit.stored.quantized and old.decision == "quantized" and new.decision == "plain"
+        len(row.units)
         for one, other in zip(before, after, strict=True)
         for (row, old), (_, new) in zip(one.decided, other.decided, strict=True)
+        if row.unit.stored.quantized and old.decision == "quantized" and new.decision == "plain"
     )
     return Certificate(
         modules=sum(max(1, len(unit.stored.experts)) for unit in world.units),

@@ -10,13 +10,17 @@ aliases (an engine's own names) for what is still missing; drop every alias that
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, Literal
 
+from mtpfix.alike import NONE, Alike
 from mtpfix.decisions import Judge, Row, Unit, World
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.formats.base import ExclusionList, Format, Reach
+from mtpfix.formats.coverage import Coverage
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Answer, Cause, Part
 from mtpfix.rules.entries import means
@@ -27,6 +31,10 @@ Verdicts = tuple[tuple[Answer, ...], ...]
 PARTS: tuple[Part, ...] = ("target", "draft")
 EXPERT_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 MANY = 500  # entries from which on it pays to set aside those without effect
+ROUNDS, TURNS = 3, 20
+_EXPERT = re.compile(r"(?<=\.experts\.)[0-9]+")
+_WORD = re.compile(r"[^.*]+")
+_UNSPECIFIC = frozenset({"model", "language_model", "layers", "mtp", "re:", "weight"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,13 @@ class Solution:
     @property
     def empty(self) -> bool:
         return not self.removed and not self.added
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The entries that go and those that come."""
+        gone = set(self.removed)
+        listed = zip(self.where.places, self.where.entries, strict=True)
+        return (*(entry for place, entry in listed if place in gone), *(item.entry for item in self.added))
 
     def value(self) -> Mapping[str, Any]:
         """The quantization config after the change."""
@@ -106,6 +121,11 @@ def _changed(old: Any, path: Sequence[str], where: ExclusionList, gone: set[int]
     return {**dict.fromkeys(added, where.value), **{name: value for name, value in items if name not in added}}
 
 
+def _put(old: Any, path: Sequence[str], new: Any) -> Any:
+    """A value with another one at the end of a path."""
+    return {**old, path[0]: _put(old.get(path[0]), path[1:], new)} if path else new
+
+
 def _kept(items: Sequence[Any], gone: set[int]) -> list[Any]:
     return [item for place, item in enumerate(items) if place not in gone]
 
@@ -118,14 +138,29 @@ class Bench:
     value: Mapping[str, Any]
     where: ExclusionList
 
+    def full(self, world: World) -> Bench:
+        """The bench with a row for each unit."""
+        return replace(self, judges=tuple(replace(judge, rows=judge.every(world)) for judge in self.judges))
+
 
 class Solver:
-    """Works one list out; holds the judges so that each trial costs only the matching."""
+    """Works one list out; holds the judges so that each trial costs only the matching.
+
+    `told_apart`, once it is done: whether something came up that makes a difference between layers of which one stands
+    for others. Then the solution is void, and the list has to be worked out with a row for each unit.
+    """
 
     def __init__(
-        self, world: World, fmt: Format, fragment: Fragment, where: ExclusionList, benches: Sequence[Bench]
+        self,
+        world: World,
+        fmt: Format,
+        fragment: Fragment,
+        where: ExclusionList,
+        benches: Sequence[Bench],
+        alike: Alike = NONE,
     ) -> None:
-        self.world, self.fmt, self.fragment, self.where = world, fmt, fragment, where
+        self.world, self.fmt, self.fragment, self.where, self.alike = world, fmt, fragment, where, alike
+        self.told_apart = False
         seats = {
             (judge.signature, id(bench)): (bench, *compact(judge))
             for bench in benches
@@ -136,14 +171,17 @@ class Solver:
         self.newest = tuple(at for at, seat in enumerate(seats) if seat in newest)
         self.judges = tuple(judge for _, judge, _ in seats.values())
         self.members = tuple(names for _, _, names in seats.values())
+        self.weights = tuple(tuple(row.questions for row in judge.rows) for judge in self.judges)
         self._benches = tuple(bench for bench, _, _ in seats.values())
         self._known: dict[tuple[tuple[int, ...], tuple[str, ...]], Verdicts] = {}
         self._judged: dict[tuple[int, str, str], bool] = {}
         lost = colliding(benches)
         self._ceded = {id(judge) for at, (_, judge, _) in seats.items() if at in lost}
-        self._idle: tuple[int, ...] = ()
+        self._left: dict[int, tuple[tuple[int, ...], list[tuple[int, Any]]]] = {}
+        self._idle = self._stood_for()
+        if len(where.entries) > MANY:
+            self._idle = (*self._idle, *self._without_effect())
         self.base = self._try((), ())
-        self._idle = self._without_effect() if len(where.entries) > MANY else ()
 
     def solve(self, malformed: Callable[[str], bool]) -> Solution:
         """The change that mends most and harms nothing; an empty one where nothing can be mended."""
@@ -163,33 +201,67 @@ class Solver:
     def _try(self, removed: Iterable[int], entries: Sequence[str]) -> Verdicts:
         at = (tuple(removed), tuple(entries))
         if at not in self._known:
+            self.told_apart = self.told_apart or self.alike.told_apart((*self._texts(at[0]), *at[1]))
             self._known[at] = self._decided((*at[0], *self._idle), at[1])
         return self._known[at]
 
     def _decided(self, removed: Iterable[int], entries: Sequence[str]) -> Verdicts:
         gone = tuple(removed)
-        values = {id(bench): rewritten(bench.value, bench.where, gone, entries) for bench in self._benches}
+        values = {id(bench): self._value(bench, gone, entries) for bench in self._benches}
+        shared: dict[int, dict[Any, Any]] = {id(bench): {} for bench in self._benches}
         return tuple(
-            judge.answers(self.world, values[id(bench)])
+            judge.answers(self.world, values[id(bench)], shared=shared[id(bench)])
             for judge, bench in zip(self.judges, self._benches, strict=True)
         )
+
+    def _value(self, bench: Bench, gone: tuple[int, ...], entries: Sequence[str]) -> Mapping[str, Any]:
+        """A bench's config for a trial. What is idle is taken out of a list once, not for each trial."""
+        if bench.where.keyed or not bench.where.present or len(gone) < len(self._idle) or not self._idle:
+            return rewritten(bench.value, bench.where, gone, entries)
+        at = id(bench)
+        if at not in self._left or self._left[at][0] is not self._idle:
+            idle, held = set(self._idle), listed(bench.value, bench.where)
+            self._left[at] = self._idle, [(place, item) for place, item in enumerate(held) if place not in idle]
+        out = set(gone)
+        kept = [item for place, item in self._left[at][1] if place not in out]
+        found: Mapping[str, Any] = _put(bench.value, bench.where.pointer.split("/")[1:], [*kept, *entries])
+        return found
+
+    def _texts(self, places: Iterable[int]) -> tuple[str, ...]:
+        gone = set(places)
+        return tuple(entry for place, entry in zip(self.where.places, self.where.entries, strict=True) if place in gone)
+
+    def _stood_for(self) -> tuple[int, ...]:
+        """Places of entries that name a layer for which another one stands: they fall on no name that is asked."""
+        if any(judge.reads_headers for judge in self.judges):
+            return ()  # rows of these stand for nobody
+        return tuple(self.where.places[at] for at in self.alike.idle(self.where.entries))
 
     def _without_effect(self) -> tuple[int, ...]:
         """Places of entries that decide nothing in any engine, not even by themselves: trials go without them.
 
-        What decides is set aside until a list of the rest decides as no list does.
+        Those are looked for among entries with a number or a word that no engine asks for. What decides after all is
+        set aside, for a few rounds, until a list of the rest decides as no list does.
         """
-        rest = dict(zip(self.where.places, self.where.entries, strict=True))
-        bare = self._decided((*self.where.broken, *rest), ())
-        state = self.base
-        while rest:
-            told = {new.cause.entry for old, new in _differing(bare, state)}
-            fewer = {place: entry for place, entry in rest.items() if entry not in told}
-            if not told or len(fewer) == len(rest):
-                return () if told else tuple(rest)
-            rest = fewer
+        idle, asked = set(self._idle), self._asked_words()
+        listed = zip(self.where.places, self.where.entries, strict=True)
+        rest = {at: text for at, text in listed if at not in idle and not asked.issuperset(_words(text))}
+        bare = self._decided((*self.where.broken, *self.where.places), ()) if rest else ()
+        for _ in range(ROUNDS if rest else 0):
             state = self._decided((*self.where.broken, *(at for at in self.where.places if at not in rest)), ())
+            told = {new.cause.entry for old, new in _differing(bare, state)}
+            if not told:
+                return tuple(rest)
+            rest = {at: text for at, text in rest.items() if text not in told}
         return ()
+
+    def _asked_words(self) -> frozenset[str]:
+        """The words and numbers of the names that are asked, shards of fused modules included."""
+        asked = [(judge, row) for judge in self.judges for row in judge.rows if row.ask is not None]
+        names = {
+            name for judge, row in asked for name in (*_shard_names(judge, row), row.ask.runtime if row.ask else "")
+        }
+        return frozenset(word for name in names for word in _words(name)).union(_UNSPECIFIC)
 
     def _wrong(self, judge: Judge, row: Row, answer: Answer) -> bool:
         """Whether a decision contradicts how the module is stored, in a way that hurts in this engine."""
@@ -215,7 +287,11 @@ class Solver:
 
     def _faults(self, state: Verdicts) -> int:
         return sum(
-            self._wrong(judge, row, answer) for judge, row, answer in self._pairs(state) if id(judge) not in self._ceded
+            weight
+            for judge, answers, weights in zip(self.judges, state, self.weights, strict=True)
+            if id(judge) not in self._ceded
+            for row, answer, weight in zip(judge.rows, answers, weights, strict=True)
+            if self._wrong(judge, row, answer)
         )
 
     def _harmed(self, before: Verdicts, after: Verdicts) -> bool:
@@ -255,13 +331,20 @@ class Solver:
             for entry in self.where.entries
             if malformed(entry) and entry not in cited and any(means(entry, name) for name in missing)
         }
+        self.told_apart = self.told_apart or self.alike.told_apart(texts)
         broken = self._breaking()
-        while True:
+        for turn in count():
             removed = (*broken, *_places(self.where, texts))
             new = self._bad(removed) - texts
             if not new:
-                return (*broken, *_places(self.where, texts - self._vain(removed, texts)))
-            texts |= new
+                break
+            texts |= self._kin(new) if turn > TURNS else new
+        return (*broken, *_places(self.where, texts - self._vain(removed, texts)))
+
+    def _kin(self, texts: set[str]) -> set[str]:
+        """Entries that differ from some in the number of an expert alone: a list may name thousands one by one."""
+        kinds = {_EXPERT.sub("", text) for text in texts}
+        return {entry for entry in self.where.entries if _EXPERT.sub("", entry) in kinds}
 
     def _breaking(self) -> tuple[int, ...]:
         """Places of what is no text, where an engine stops on it."""
@@ -291,11 +374,16 @@ class Solver:
             for row, answer, first in zip(judge.rows, answers, self.base[at], strict=True):
                 if not self._wrong(judge, row, answer):
                     continue
+                self._alone(row)
                 if answer.error == "re.error" or (answer.decision == "plain" and answer.cause.pointer):
                     found.add(answer.cause.entry)
                 elif answer.decision == "error" and (first.decision != "error" or self._all_quantized(judge, row)):
                     found.update(self._shard_entries(at, row, removed))
         return found & set(self.where.entries)
+
+    def _alone(self, row: Row) -> None:
+        """Notes that what follows holds for one unit and not for those that it stands for."""
+        self.told_apart = self.told_apart or bool(row.others)
 
     def _all_quantized(self, judge: Judge, row: Row) -> bool:
         """Whether every shard of the fused module that a row asks for is stored quantized."""
@@ -339,9 +427,14 @@ class Solver:
         """What is to be spelled, each with its alternatives."""
         if not wanted:
             return []
-        leaves = [self._leaf(unit, unit.name, kept, wanted, halved) for unit in self.world.units]
+        covered, exactly = Coverage(self.fmt, kept), frozenset(kept).__contains__
+
+        def leaf(unit: Unit, name: str) -> Leaf:
+            return self._leaf(unit, name, exactly if unit.name in halved else covered, wanted)
+
+        leaves = [leaf(unit, unit.name) for unit in self.world.units]
         choices = [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
-        bare = [self._leaf(unit, name, kept, wanted, halved) for unit, name in self._stripped()]
+        bare = [leaf(unit, name) for unit, name in self._stripped()]
         return [*choices, *(self._spelled(node, "stripped", kept) for node in self._nodes(bare, "draft"))]
 
     def _halved(self, state: Verdicts) -> set[str]:
@@ -361,10 +454,11 @@ class Solver:
 
         SGLang takes some leaves of latent attention for those of every layer.
         """
-        listed = (*kept, *self._entries(added))
+        covered = Coverage(self.fmt, (*kept, *self._entries(added)))
         still = self._missing_names(self._try(removed, self._entries(added)))
-        stuck = {name for name in still if not any(self.fmt.covers(entry, name) for entry in listed)}
-        leaves = [self._leaf(unit, unit.name, (), stuck, set()) for unit in self.world.units] if stuck else []
+        stuck = {name for name in still if not covered(name)}
+        nothing = frozenset[str]().__contains__
+        leaves = [self._leaf(unit, unit.name, nothing, stuck) for unit in self.world.units] if stuck else []
         return [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
 
     def _exposed(self, removed: tuple[int, ...], choices: Sequence[tuple[tuple[Added, ...], ...]]) -> set[str]:
@@ -415,11 +509,10 @@ class Solver:
         after = self._try(removed, self._entries(fewer))
         return fewer if inside and not self._harmed(state, after) else added
 
-    def _leaf(self, unit: Unit, name: str, kept: Sequence[str], wanted: set[str], halved: set[str]) -> Leaf:
+    def _leaf(self, unit: Unit, name: str, covers: Callable[[str], bool], wanted: set[str]) -> Leaf:
         node, reach = holder(name)
         part: Part = "draft" if unit.draft else "target"
-        covers = str.__eq__ if unit.name in halved else self.fmt.covers
-        covered = unit.stored.plain and any(covers(entry, name) for entry in kept)
+        covered = unit.stored.plain and covers(name)
         return Leaf(node, reach, part, not unit.stored.plain, covered, unit.name in wanted and not covered)
 
     def _nodes(self, leaves: Sequence[Leaf], part: Part) -> Iterator[Leaf]:
@@ -530,6 +623,7 @@ class Solver:
         judge = self.judges[at]
         for row, answer in zip(judge.rows, state[at], strict=True):
             if row.ask is not None and _halves(answer) and self._missing(judge, row, answer):
+                self._alone(row)
                 names = [(name, self.fmt.aliases(name, "leaf")) for name in _shard_names(judge, row)]
                 part, engine = judge.part, judge.engine.name
                 yield [tuple(Added(found[0], "alias", name, part, engine) for name, found in names if found)]
@@ -540,10 +634,12 @@ class Solver:
         Last come subtrees of which a part is covered: where shards are asked one by one, they alone say all.
         """
         judge = self.judges[at]
-        leaves = [self._runtime_leaf(judge, row, answer) for row, answer in zip(judge.rows, state[at], strict=True)
-                  if row.ask is not None and row.ask.layer in LIST_LAYERS]  # fmt: skip
-        if not any(leaf.wanted for leaf in leaves):
+        asked = [(row, answer) for row, answer in zip(judge.rows, state[at], strict=True)
+                 if row.ask is not None and row.ask.layer in LIST_LAYERS]  # fmt: skip
+        if not any(self._missing(judge, row, answer) for row, answer in asked):
             return
+        found = [(one, self._runtime_leaf(judge, one, row, answer)) for row, answer in asked for one in row.each()]
+        leaves = [leaf for _, leaf in sorted(found, key=lambda pair: self.world.place[pair[0].unit.name])]
         others = self._other_names(judge)
 
         def allowed(prefix: str, below: Sequence[Leaf]) -> bool:
@@ -553,12 +649,13 @@ class Solver:
         yield from (leaf for leaf in leaves if leaf.wanted)
         yield from summarised([replace(leaf, covered=False) for leaf in leaves], allowed)
 
-    def _runtime_leaf(self, judge: Judge, row: Row, answer: Answer) -> Leaf:
-        assert row.ask is not None
-        reach: Reach = "experts" if row.ask.layer == "moe" else "leaf"
+    def _runtime_leaf(self, judge: Judge, one: Row, row: Row, answer: Answer) -> Leaf:
+        """The leaf of one of the units that a row stands for."""
+        assert one.ask is not None
+        reach: Reach = "experts" if one.ask.layer == "moe" else "leaf"
         right = answer.decision == "plain" and bool(answer.cause.pointer)
         missing = self._missing(judge, row, answer)
-        return Leaf(row.ask.runtime, reach, judge.part, not row.unit.stored.plain, right, missing)
+        return Leaf(one.ask.runtime, reach, judge.part, not row.unit.stored.plain, right, missing)
 
     def _other_names(self, judge: Judge) -> set[str]:
         """Names that the other part of the same engine profile asks for, without the dot that some leave in front."""
@@ -566,7 +663,7 @@ class Solver:
             row.ask.runtime.removeprefix(".")
             for other in self.judges
             if other.profile == judge.profile and other.part != judge.part
-            for row in other.rows
+            for row in other.every(self.world)
             if row.ask is not None
         }
 
@@ -617,6 +714,13 @@ def _differing(one: Verdicts, other: Verdicts) -> Iterator[tuple[Answer, Answer]
     """The answers that are not the same under two lists."""
     for old, new in zip(one, other, strict=True):
         yield from (pair for pair in zip(old, new, strict=True) if pair[0] != pair[1])
+
+
+def _words(text: str) -> Iterator[str]:
+    """The words and numbers between dots and stars; an expert's number is left out."""
+    for found in _WORD.finditer(text):
+        if not text.endswith("experts.", 0, found.start()):
+            yield found[0]
 
 
 def _halves(answer: Answer) -> bool:
@@ -686,7 +790,7 @@ def compact(judge: Judge) -> tuple[Judge, tuple[tuple[str, ...], ...]]:
         if row.ask is not None:
             at = (row.ask, kind, tuple(map(id, row.specials)))
             seen.setdefault(at, row)
-            names.setdefault(at, []).append(row.unit.name)
+            names.setdefault(at, []).extend(row.names)
     return replace(judge, rows=tuple(seen.values())), tuple(map(tuple, names.values()))
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from mtpfix import releases
-from mtpfix.decisions import Judge, Row, Table, World
+from mtpfix.decisions import Decided, Judge, Row, Table, World
 from mtpfix.engines.openings import opening
 from mtpfix.engines.words import full_into_nvfp4
 from mtpfix.families.base import Fault, ask
@@ -143,10 +143,14 @@ def unwritten(allocated: str, stored: str) -> tuple[str, ...]:
 def mismatches(world: World, table: Table) -> Iterator[Mismatch]:
     """Every module of a table that does not load as it is stored."""
     value = table.fragment.value if table.fragment else {}
-    for row, answer in table.decided:
-        found = mismatch(world, table.judge, value, row, answer)
-        if found is not None:
-            yield found
+
+    def wrong(decided: Decided) -> list[Mismatch]:
+        found = (mismatch(world, table.judge, value, row, answer) for row, answer in decided)
+        return [item for item in found if item is not None]
+
+    found = wrong(table.decided)
+    stands = any(item.row.others for item in found)
+    yield from wrong(table.every(world, (item.row for item in found))) if stands else found
 
 
 def mismatch(world: World, judge: Judge, value: Mapping[str, Any], row: Row, answer: Answer) -> Mismatch | None:
@@ -162,9 +166,9 @@ def mismatch(world: World, judge: Judge, value: Mapping[str, Any], row: Row, ans
 
 
 def _fault(world: World, judge: Judge, value: Mapping[str, Any], row: Row, answer: Answer) -> Fault | None:
-    for fault in judge.view.faults if judge.view else ():
+    for fault in _faults_of(world, judge):
         if (
-            _applies(fault, judge, row, answer)
+            _applies(fault, row, answer)
             and fault.modules.find(row.unit.key, world.layers) is not None
             and holds_all(fault.when, value, world.config, world.layers)
         ):
@@ -172,12 +176,24 @@ def _fault(world: World, judge: Judge, value: Mapping[str, Any], row: Row, answe
     return None
 
 
-def _applies(fault: Fault, judge: Judge, row: Row, answer: Answer) -> bool:
+def _faults_of(world: World, judge: Judge) -> tuple[Fault, ...]:
+    """The faults of a view that hold in a judge's release, for its method; worked out once."""
+    release, method = judge.profile.first, judge.method.name
+    at = ("faults", id(judge.view), release, method)
+    if at not in world.kept:
+        world.kept[at] = tuple(
+            fault
+            for fault in (judge.view.faults if judge.view else ())
+            if releases.holds(release, fault.span) and (not fault.methods or method in fault.methods)
+        )
+    found: tuple[Fault, ...] = world.kept[at]
+    return found
+
+
+def _applies(fault: Fault, row: Row, answer: Answer) -> bool:
     scheme = row.unit.stored.scheme
     return (
-        releases.holds(judge.profile.first, fault.span)
-        and (not fault.methods or judge.method.name in fault.methods)
-        and fault.decided in ("", answer.decision)
+        fault.decided in ("", answer.decision)
         and fault.stored in ("", scheme.kind)
         and (not fault.schemes or scheme.name in fault.schemes)
         and (not fault.suffix or any(cell.suffix == fault.suffix for cell in row.unit.stored.raw.cells))
@@ -381,11 +397,8 @@ def _settled(table: Table, settled: Mismatch | None, forced: Forced | None) -> F
 
 
 def _unknown_or_loads(table: Table) -> tuple[VerdictKind, str, str]:
-    unknown = [row.unit.name for row, answer in table.decided if answer.decision == "unknown"]
+    unknown = [row for row, answer in table.decided if answer.decision == "unknown"]
     if unknown:
-        return (
-            "unknown",
-            f"{len(unknown)} modules have names that mtpfix has no facts about, e.g. {brief(unknown[0])}",
-            "",
-        )
+        count, name = sum(len(row.units) for row in unknown), brief(unknown[0].unit.name)
+        return "unknown", f"{count} modules have names that mtpfix has no facts about, e.g. {name}", ""
     return "loads", "", ""

@@ -10,13 +10,14 @@ Three questions, kept apart so that each can be tested alone:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from mtpfix.frozen import dataclass, field
 from mtpfix.model import Answer, Layer, Mapper, Packed
 
 MappingStr = Mapping[str, str]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class MatchQuery:
     dtypes     tensor name -> dtype as the safetensors headers say, or None where the engine has none to read
     options    facts of config.json (`model_type`, `num_hidden_layers`, `expert_dtype`), `part`, and switches that a
                model class sets, e.g. {"match_mode": "suffix"} (Bailing V3 in vLLM)
+    shared     what queries of one config have in common: its lists, read and made ready to be searched. Releases differ
+               in little, so that most of them search the same
     """
 
     release: str
@@ -40,6 +43,14 @@ class MatchQuery:
     packed: Packed = field(default_factory=dict)
     dtypes: Mapping[str, str] | None = None
     options: MappingStr = field(default_factory=dict)
+    shared: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def once(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
+        """What `make` gives, made once for all queries that share. `key`: all that it is made from but the config."""
+        if key not in self.shared:
+            self.shared[key] = make()
+        found: T = self.shared[key]
+        return found
 
 
 class Matcher(Protocol):

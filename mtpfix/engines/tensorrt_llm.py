@@ -130,10 +130,13 @@ def _rule(query: MatchQuery) -> Rule:
     algo = part.get("quant_algo")
     if algo not in _NAMES:
         raise ValueError(f"{algo!r} is not a valid QuantAlgo")
-    entries = read_list(part.get(name) or None, f"{pointer}/{name}")
-    if query.options.get("normalise") == "qwen3_5":
-        entries = _normalised(entries, query)
-    excluded = Excluded(entries, query.release)
+    place, normalise = f"{pointer}/{name}", query.options.get("normalise")
+
+    def made() -> Excluded:
+        entries = query.once(("trtllm", place), lambda: read_list(part.get(name) or None, place))
+        return Excluded(_normalised(entries, query) if normalise == "qwen3_5" else entries, query.release)
+
+    excluded = query.once(("trtllm excluded", place, normalise, query.release), made)
     layers = _Layers(part, pointer, query) if algo == "MIXED_PRECISION" else None
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:

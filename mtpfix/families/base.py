@@ -16,6 +16,9 @@ LIST_LAYERS: Mapping[str, Layer] = {
     "linear": "linear", "moe": "moe", "lm_head": "lm_head", "embedding": "embedding",
 }  # fmt: skip
 _COUNT = re.compile(r"\{N(?:\+(\d+))?\}")
+_SLOT = re.compile(r"\{(?!N\})")
+_DIGITS = re.compile(r"(?<![^.])[0-9]+(?![^.])")
+_GROUP = re.compile(r"\\(?:[0-9]+|g<\w+>)")
 TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
 
 
@@ -203,7 +206,14 @@ def options_at(view: View, release: str) -> Mapping[str, str]:
 
 def class_mapper(view: View, layers: int, method: str) -> Mapper | None:
     """The name mapper that the view's class hands to a quantization method, or None where it hands out none."""
-    if view.mapper is None or (view.mapper_methods and method not in view.mapper_methods):
+    if view.mapper_methods and method not in view.mapper_methods:
+        return None
+    return _numbered(view.mapper, layers)
+
+
+def _numbered(rules: Mapper | None, layers: int) -> Mapper | None:
+    """A mapper with its slots for layer numbers filled in."""
+    if rules is None:
         return None
 
     def numbered(text: str) -> str:
@@ -212,8 +222,34 @@ def class_mapper(view: View, layers: int, method: str) -> Mapper | None:
     def filled(pairs: tuple[tuple[str, str | None], ...]) -> tuple[tuple[str, str | None], ...]:
         return tuple((numbered(old), None if new is None else numbered(new)) for old, new in pairs)
 
-    rules = view.mapper
     return Mapper(filled(rules.prefix), filled(rules.substr), filled(rules.suffix), rules.regex)
+
+
+def numbers_of(family: Family, layers: int) -> frozenset[int]:
+    """The layer numbers that a family file makes a difference for, in patterns and in the names that engines ask."""
+    maps: list[PatternMap[Any]] = [family.draft, family.full_precision]
+    found = {layers, 2 * layers}
+    for view in family.views:
+        maps += [view.rows, *(fact.modules for fact in view.specials), *(fault.modules for fault in view.faults)]
+        found.update(int(digits) for row in view.rows.values() for digits in _DIGITS.findall(row.asks))
+    return frozenset(found.union(*(rows.numbers() for rows in maps)))
+
+
+def texts_of(family: Family, layers: int) -> tuple[str, ...] | None:
+    """The texts of a family's mappers, by which engines rename the entries of lists.
+
+    None for a family of which a class looks up entries that it makes up from a layer's number: no layer of it is like
+    another.
+    """
+    conditions = [fact.when for view in family.views for fact in view.specials]
+    conditions += [fault.when for view in family.views for fault in view.faults]
+    if any(_SLOT.search(text) for when in conditions for text in when.values()):
+        return None
+    mappers = [mapper for view in family.views if (mapper := _numbered(view.mapper, layers))]
+    pairs = (pair for mapper in mappers for kind in (mapper.prefix, mapper.substr, mapper.suffix) for pair in kind)
+    regexes = (pair for mapper in mappers for pair in mapper.regex)
+    written = [*pairs, *((old, _GROUP.sub("", new or "")) for old, new in regexes)]
+    return tuple(dict.fromkeys(text for pair in written for text in pair if text))
 
 
 def change_points(family: Family, engine: str) -> tuple[str, ...]:

@@ -145,6 +145,17 @@ class PatternMap(Generic[T]):
                 best = (rank, value, bound)
         return best[1:] if best else None
 
+    def values(self) -> Iterator[T]:
+        """The values, some perhaps more than once."""
+        for table in (self._exact, self._below):
+            yield from (value for rows in table.values() for _, _, value in rows)
+
+    def numbers(self) -> Iterator[int]:
+        """The numbers that stand in patterns as such."""
+        for table in (self._exact, self._below):
+            patterns = (pattern for rows in table.values() for _, pattern, _ in rows)
+            yield from (int(slot) for pattern in patterns for slot in pattern.slots if slot.isdecimal())
+
     def _candidates(self, key: Key) -> Iterator[list[tuple[int, Pattern, T]]]:
         if key.text in self._exact:
             yield self._exact[key.text]

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Format, Reach, at, regex_matches, without_wrapper
+from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach, at, regex_matches, without_wrapper
 from mtpfix.frozen import replace
 
 _FULL_PRECISION = 16
@@ -58,6 +58,9 @@ class AutoRound:
         if _REGEX_LETTERS.isdisjoint(entry):
             return entry == name or name.endswith(f".{entry}")
         return regex_matches(entry, name)
+
+    def anchors(self, entry: str) -> Anchors | None:
+        return (("whole", entry), ("end", f".{entry}")) if _REGEX_LETTERS.isdisjoint(entry) else None
 
     def container(self) -> bool:
         return True

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Format, Reach, at, without_wrapper
+from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach, at, without_wrapper
 
 
 class Awq:
@@ -36,6 +36,9 @@ class Awq:
 
     def covers(self, entry: str, name: str) -> bool:
         return entry in name
+
+    def anchors(self, entry: str) -> Anchors | None:
+        return None
 
     def container(self) -> bool:
         return True

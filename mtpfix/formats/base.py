@@ -14,6 +14,8 @@ from mtpfix.frozen import dataclass, field
 from mtpfix.regexes import TooCostly, compiled
 
 Reach = Literal["below", "experts", "leaf"]
+Where = Literal["whole", "start", "end"]
+Anchors = tuple[tuple[Where, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,12 @@ class Format(Protocol):
     def covers(self, entry: str, name: str) -> bool:
         """Whether an entry names a module in the format's own reading, no engine asked."""
 
+    def anchors(self, entry: str) -> Anchors | None:
+        """The same as texts to look up: an entry covers what is one of them, starts or ends with it.
+
+        None: ask `covers`.
+        """
+
     def container(self) -> bool:
         """Whether one entry for the whole draft (`mtp`) is good style; else an entry a layer."""
 
@@ -96,5 +104,5 @@ def at(value: Mapping[str, Any], key: str, prefix: str = "", *, keyed: bool = Fa
         return ExclusionList(pointer, entries, places, False, keyed, broken=() if raw is None else (-1,))
     items = list(raw)
     places = tuple(place for place, item in enumerate(items) if isinstance(item, str))
-    broken = tuple(place for place in range(len(items)) if place not in set(places)) if len(places) < len(items) else ()
+    broken = tuple(place for place, item in enumerate(items) if not isinstance(item, str))
     return ExclusionList(pointer, tuple(items[place] for place in places), places, True, keyed, broken=broken)

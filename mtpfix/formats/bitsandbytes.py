@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Format, Reach, at
+from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach, at
 
 
 class BitsAndBytes:
@@ -35,6 +35,9 @@ class BitsAndBytes:
 
     def covers(self, entry: str, name: str) -> bool:
         return entry in name.split(".") or f"{name}.".startswith(f"{entry}.")
+
+    def anchors(self, entry: str) -> Anchors | None:
+        return None
 
     def container(self) -> bool:
         return True

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Format, Reach, at, regex_matches
+from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach, at, regex_matches
 
 
 class CompressedTensors:
@@ -35,6 +35,9 @@ class CompressedTensors:
         if entry.startswith("re:"):
             return regex_matches(entry.removeprefix("re:"), name)
         return entry == name
+
+    def anchors(self, entry: str) -> Anchors | None:
+        return None if entry.startswith("re:") else (("whole", entry),)
 
     def container(self) -> bool:
         return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Format, Reach, at, text_entries
+from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach, at, text_entries
 
 
 class Fp8:
@@ -34,6 +34,9 @@ class Fp8:
 
     def covers(self, entry: str, name: str) -> bool:
         return entry == name or (entry.endswith(".experts") and name.startswith(f"{entry}."))
+
+    def anchors(self, entry: str) -> Anchors | None:
+        return (("whole", entry), ("start", f"{entry}.")) if entry.endswith(".experts") else (("whole", entry),)
 
     def container(self) -> bool:
         return False

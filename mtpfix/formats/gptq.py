@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Format, Reach, at, regex_matches
+from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach, at, regex_matches
 
 
 class Gptq:
@@ -34,6 +34,9 @@ class Gptq:
 
     def covers(self, entry: str, name: str) -> bool:
         return entry.startswith("-:") and regex_matches(entry.removeprefix("-:"), name)
+
+    def anchors(self, entry: str) -> Anchors | None:
+        return None if entry.startswith("-:") else ()
 
     def container(self) -> bool:
         return True

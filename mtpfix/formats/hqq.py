@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Format, Reach, at
+from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach, at
 
 
 class Hqq:
@@ -33,6 +33,9 @@ class Hqq:
 
     def covers(self, entry: str, name: str) -> bool:
         return entry in name.split(".")
+
+    def anchors(self, entry: str) -> Anchors | None:
+        return None
 
     def container(self) -> bool:
         return True

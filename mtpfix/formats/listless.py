@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Format, Reach
+from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach
 
 
 class Listless:
@@ -38,6 +38,9 @@ class Listless:
 
     def covers(self, entry: str, name: str) -> bool:
         return False
+
+    def anchors(self, entry: str) -> Anchors | None:
+        return ()
 
     def container(self) -> bool:
         return False

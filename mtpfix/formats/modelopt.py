@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Format, Reach, at
+from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach, at
+
+_WILD = frozenset("*?[")
 
 
 class ModelOpt:
@@ -43,6 +45,12 @@ class ModelOpt:
 
     def covers(self, entry: str, name: str) -> bool:
         return entry == name or fnmatchcase(name, entry)
+
+    def anchors(self, entry: str) -> Anchors | None:
+        body = entry.strip("*")
+        if _WILD.intersection(body) or len(entry) > len(body) + 1:
+            return None
+        return (("whole" if entry == body else "start" if entry.endswith("*") else "end", body),)
 
     def container(self) -> bool:
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Format, Reach
+from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach
 
 _FLOAT = "FLOAT"
 _WEIGHT = ".weight"
@@ -37,6 +37,9 @@ class ModelSlim:
 
     def covers(self, entry: str, name: str) -> bool:
         return entry == name + _WEIGHT
+
+    def anchors(self, entry: str) -> Anchors | None:
+        return (("whole", entry.removesuffix(_WEIGHT)),) if entry.endswith(_WEIGHT) else ()
 
     def container(self) -> bool:
         return False

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Format, Reach, at, regex_matches
+from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach, at, regex_matches
 
 
 class Quark:
@@ -38,6 +38,11 @@ class Quark:
         if entry.startswith("re:"):
             return regex_matches(entry.removeprefix("re:"), name)
         return entry == name or (entry.endswith(".experts") and name.startswith(f"{entry}."))
+
+    def anchors(self, entry: str) -> Anchors | None:
+        if entry.startswith("re:"):
+            return None
+        return (("whole", entry), ("start", f"{entry}.")) if entry.endswith(".experts") else (("whole", entry),)
 
     def container(self) -> bool:
         return True

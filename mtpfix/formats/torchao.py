@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mtpfix.formats.base import ExclusionList, Format, Reach, at
+from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach, at
 
 
 class TorchAo:
@@ -32,6 +32,9 @@ class TorchAo:
 
     def covers(self, entry: str, name: str) -> bool:
         return f".{entry}." in f".{name}."
+
+    def anchors(self, entry: str) -> Anchors | None:
+        return None
 
     def container(self) -> bool:
         return True

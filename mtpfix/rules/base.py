@@ -13,7 +13,7 @@ from mtpfix.decisions import Judge, Profile, Table, Unit, World
 from mtpfix.engines.sources import Fragment
 from mtpfix.formats.base import Format
 from mtpfix.frozen import dataclass, field
-from mtpfix.model import Contrast, EngineRow, Finding, FixKind, Location, Part, Rename, Severity
+from mtpfix.model import Answer, Contrast, EngineRow, Finding, FixKind, Location, Part, Rename, Severity
 from mtpfix.names import brief
 from mtpfix.verdicts import LONGEST, Mismatch
 
@@ -240,21 +240,24 @@ def plural(count: int, noun: str) -> str:
 def workaround(context: Context, claims: Sequence[Claim]) -> str:
     """Releases that build a module in full precision by themselves, whatever the lists say, as a sentence; or ""."""
     names = {claim.mismatch.row.unit.name for claim in claims}
+    special = [(table.judge, _special(context.world, table, names)) for table in context.before]
     found = {
         answer.cause.rule: judge
-        for table in context.before
-        for row, answer in table.decided
-        if row.unit.name in names and row.specials and answer.decision == "plain" and answer.cause.rule
-        for judge in (table.judge,)
+        for judge, answers in special
+        for answer in answers
+        if answer.decision == "plain" and answer.cause.rule
     }
-    judges = [
-        table.judge
-        for table in context.before
-        if any(row.unit.name in names and row.specials and answer.cause.rule in found for row, answer in table.decided)
-    ]
+    judges = [judge for judge, answers in special if any(answer.cause.rule in found for answer in answers)]
     if not found:
         return ""
     return f" Worked around in {', '.join(spans(judges))}: {next(iter(found))}."
+
+
+def _special(world: World, table: Table, names: set[str]) -> list[Answer]:
+    """The answers for some modules about which a model class may decide by itself."""
+    rows = [row for row, _ in table.decided if row.specials and not names.isdisjoint(row.names)]
+    decided = table.every(world, rows) if any(row.others for row in rows) else table.decided
+    return [answer for row, answer in decided if row.specials and row.unit.name in names]
 
 
 def way_out(context: Context, part: str) -> str:

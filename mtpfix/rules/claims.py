@@ -86,7 +86,7 @@ class _Home:
         self._collisions: dict[int, str] = {}
         self._readings: dict[tuple[str, str], set[str]] = {}
         self._broad: dict[tuple[str, str], bool] = {}
-        self._lists: dict[tuple[str, str], tuple[Format | None, tuple[str, ...]]] = {}
+        self._lists: dict[tuple[str, str], ExclusionList | None] = {}
 
     def rule(self, claim: Claim, fragment: Fragment | None) -> str:
         item = claim.mismatch
@@ -110,11 +110,12 @@ class _Home:
         at = (item.judge.engine.name, item.judge.part)
         if at not in self._fitting:
             self._fitting[at] = frozenset(
-                row.unit.name
+                name
                 for table in self.tables
                 if table.judge.profile.latest and (table.judge.engine.name, table.judge.part) == at
                 for row, answer in table.decided
                 if answer.scheme == row.unit.stored.scheme.name
+                for name in row.names
             )
         return item.row.unit.name in self._fitting[at] and not item.row.unit.stored.scheme.missing
 
@@ -171,7 +172,7 @@ class _Home:
             row.unit.stored.quantized
             for table in self.tables
             if table.judge is item.judge
-            for row, _ in table.decided
+            for row in table.judge.every(self.world)
             if row.ask is not None and row.ask.runtime == item.row.ask.runtime
         }
         return len(kinds) > 1
@@ -195,7 +196,7 @@ class _Home:
             if table.fragment is not None and table.fragment.file == location.file:
                 fmt, _ = self._list_of(table.fragment)
                 plain |= self._named(fmt, entry)
-                for row, answer in table.decided:
+                for row, answer in table.every(self.world):
                     if answer.cause.entry == entry and answer.decision == "plain":
                         (quantized if row.unit.stored.quantized else plain).add(row.unit.name)
         whole = {layer_of(name) for name in plain} - {layer_of(name) for name in quantized} - {None}
@@ -234,7 +235,7 @@ class _Home:
             return "MTP008"
         fragment = next((table.fragment for table in self.tables if table.judge is item.judge), None)
         fmt, _ = self._list_of(fragment)
-        if fmt is None or fragment is None or fmt.exclusions(fragment.value) is None:
+        if fmt is None or self._where(fragment) is None:
             return "MTP015"
         return "MTP015" if self.collision(item.judge) else "MTP008"
 
@@ -270,7 +271,7 @@ class _Home:
                 row.ask.runtime
                 for table in self.tables
                 if table.judge.profile == judge.profile and table.judge.part != judge.part
-                for row, _ in table.decided
+                for row in table.judge.every(self.world)
                 if row.ask is not None and (row.unit.stored.quantized if quantized else row.unit.stored.plain)
             )
         return self._names[at]
@@ -279,14 +280,14 @@ class _Home:
         return list({(t.fragment.file, t.fragment.pointer): t.fragment for t in self.tables if t.fragment}.values())
 
     def _list_of(self, fragment: Fragment | None) -> tuple[Format | None, tuple[str, ...]]:
-        if fragment is None:
-            return None, ()
-        at = (fragment.file, fragment.pointer)
-        if at not in self._lists:
-            where = self._where(fragment)
-            self._lists[at] = (format_of(fragment.value), where.entries if where else ())
-        return self._lists[at]
+        where = self._where(fragment)
+        return (format_of(fragment.value) if fragment else None), where.entries if where else ()
 
     def _where(self, fragment: Fragment | None) -> ExclusionList | None:
-        fmt = format_of(fragment.value) if fragment else None
-        return fmt.exclusions(fragment.value) if fmt and fragment else None
+        if fragment is None:
+            return None
+        at = (fragment.file, fragment.pointer)
+        if at not in self._lists:
+            fmt = format_of(fragment.value)
+            self._lists[at] = fmt.exclusions(fragment.value) if fmt else None
+        return self._lists[at]

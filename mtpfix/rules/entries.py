@@ -11,20 +11,27 @@ from mtpfix.regexes import TooCostly, compiled
 
 _WRAPPERS = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 _WRAPPED = re.compile(r"^(?:(?:model|language_model)\\?\.)+")
+_WILD = frozenset("*?[")
 _STRAY = re.compile(r"(^|[^.*\\])\.\.+(?=[^.*]|$)|^\.(?!\*)|\s")
 
 
 def means(entry: str, name: str) -> bool:
     """Whether somebody who wrote this entry meant this module, whatever dialect and prefix they used."""
-    text = re.sub(r"^[+-]:", "", entry)
+    kind, text = _reading(entry)
     bare = _bare(name)
-    if "\\" in text or text.startswith((".*", "(")):  # AutoRound's patterns have no mark of their own
-        return any(_regex_means(text.removeprefix("re:"), each) for each in (name, bare))
-    if text.startswith("re:") or entry.startswith(("-:", "+:")):
-        pattern = text.removeprefix("re:")
-        return any(_regex_means(pattern, each) for each in (name, bare))
-    wanted = _bare(text)
-    return _glob_means(wanted, bare)
+    if kind == "regex":
+        return any(_regex_means(text, each) for each in (name, bare))
+    return _glob_means(text, bare)
+
+
+@lru_cache(maxsize=65536)
+def _reading(entry: str) -> tuple[str, str]:
+    """Whether an entry is meant as a `regex` or as a `glob`, and what of it counts."""
+    text = re.sub(r"^[+-]:", "", entry)
+    bare = "\\" in text or text.startswith((".*", "("))  # AutoRound's patterns have no mark of their own
+    if bare or text.startswith("re:") or entry.startswith(("-:", "+:")):
+        return "regex", text.removeprefix("re:")
+    return "glob", _bare(text)
 
 
 @lru_cache(maxsize=65536)
@@ -42,6 +49,9 @@ def _glob_means(wanted: str, bare: str) -> bool:
     if not wanted.strip("*. "):
         return bool(wanted)
     rooted = wanted.startswith("layers.")
+    head = wanted.removesuffix("*")
+    if head != wanted and _WILD.isdisjoint(head):  # what most lists hold: a long one need not be compiled
+        return bare.startswith(head) or (not rooted and f".{head}" in bare)
     if "*" in wanted or "?" in wanted:
         return fnmatchcase(bare, wanted) or (not rooted and fnmatchcase(bare, f"*.{wanted}"))
     return f"{bare}.".startswith(f"{wanted}.") or (not rooted and f".{wanted}." in f".{bare}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mtpfix.formats.coverage import Coverage
 from mtpfix.model import Finding
 from mtpfix.rules.base import (
     Context,
@@ -57,7 +58,8 @@ def _outside(context: Context) -> str:
     fmt = context.fmt
     lists = [fmt.exclusions(fragment.value) for fragment in context.fragments()] if fmt else []
     entries = {entry for where in lists if where for entry in where.entries}
-    left = [name for name in names if fmt and not any(fmt.covers(entry, name.rpartition(".")[0]) for entry in entries)]
+    covered = Coverage(fmt, entries) if fmt else None
+    left = [name for name in names if covered and not covered(name.rpartition(".")[0])]
     if not left or len(left) == len(names):
         return ""
     shown = ", ".join(left[:SHOWN]) + (" and more" if len(left) > SHOWN else "")

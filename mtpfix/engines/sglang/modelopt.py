@@ -10,7 +10,7 @@ from mtpfix.engines.listing import Entry, Rule, plain, quantized, read_list, uni
 from mtpfix.engines.sglang.exclusions import Exclusions
 from mtpfix.engines.sglang.layered import Layered
 from mtpfix.engines.sglang.names import mapped, with_unwrapped
-from mtpfix.engines.sglang.skip import Skips
+from mtpfix.engines.sglang.skip import Skips, table_of
 from mtpfix.engines.sglang.switches import on
 from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Layer
@@ -32,11 +32,18 @@ class Lists:
 
 
 def _lists(query: MatchQuery, value: Any, pointer: str) -> Lists:
-    entries = read_list(value or None, pointer)
-    entries = _prefix_remapped(entries, query)
-    if query.mappers:
-        entries = unique(with_unwrapped(mapped(entries, query.mappers)))
-    return Lists(Skips(entries, query.packed, query.release), Exclusions(entries))
+    list_of = (pointer, query.options.get("remap_prefix"), query.mappers)
+
+    def entries() -> tuple[Entry, ...]:
+        found = query.once(("sglang", pointer), lambda: read_list(value or None, pointer))
+        found = _prefix_remapped(found, query)
+        return unique(with_unwrapped(mapped(found, query.mappers))) if query.mappers else found
+
+    found = query.once(("sglang mapped", *list_of), entries)
+    tests = on("skip-strips-dots", query.release), on("skip-components", query.release)
+    table = query.once(("skips", *list_of, *tests), lambda: table_of(found, *tests))
+    skips = Skips(found, query.packed, query.release, table)
+    return Lists(skips, query.once(("exclusions", *list_of), lambda: Exclusions(found)))
 
 
 def _prefix_remapped(entries: tuple[Entry, ...], query: MatchQuery) -> tuple[Entry, ...]:

@@ -11,20 +11,28 @@ from mtpfix.model import Packed
 _KNOWN_SHARDS: Packed = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 
 
+def table_of(entries: tuple[Entry, ...], strips: bool, components: bool) -> Runs | Within:
+    """A list ready to be searched: for entries that are whole components of a name, or any part of it."""
+    tested = [text.rstrip(".") if strips else text for text in texts(entries)]
+    return (Runs if components else Within)(tested)
+
+
 class Skips:
     """One list under one release and packed mapping."""
 
     __slots__ = ("_adds", "_entries", "_exact", "_experts", "_known", "_packed", "_strips", "_table")
 
-    def __init__(self, entries: tuple[Entry, ...], packed: Packed, release: str) -> None:
+    def __init__(
+        self, entries: tuple[Entry, ...], packed: Packed, release: str, table: Runs | Within | None = None
+    ) -> None:
+        """`table`: what `table_of` gives for this list, where it is there already."""
         self._entries = entries
         self._packed = packed
         self._known = _KNOWN_SHARDS if on("skip-known-shards", release) else {}
         self._strips = on("skip-strips-dots", release)
         self._adds = on("skip-experts-add", release)
         self._exact = firsts(entries)
-        tested = [text.rstrip(".") if self._strips else text for text in texts(entries)]
-        self._table = (Runs if on("skip-components", release) else Within)(tested)
+        self._table = table or table_of(entries, self._strips, on("skip-components", release))
         self._experts = "\n".join(entry.text for entry in entries if "experts" in entry.text)
 
     def first(self, prefix: str) -> Entry | None:

@@ -13,7 +13,7 @@ from typing import Any
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, listed, plain, quantized, required
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read
-from mtpfix.engines.vllm.matching import SkipList
+from mtpfix.engines.vllm.matching import skip_list
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Layer
 
@@ -32,7 +32,7 @@ class Fp8:
         entries = mapped(_listed(config), in_force(query.mappers, query.release))
         mode = query.options.get("match_mode", "exact") if on("match-mode", query.release) else "exact"
         fused_name = on("fused-name", query.release)
-        self._skipped = SkipList(numbered(entries), query.packed, mode=mode, fused_name=fused_name)
+        self._skipped = skip_list(numbered(entries), query.packed, mode=mode, fused_name=fused_name)
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer not in ("linear", "moe"):

@@ -13,7 +13,7 @@ from typing import Any
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, quantized, required
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read
-from mtpfix.engines.vllm.matching import Contained, SkipList, agreed, shards
+from mtpfix.engines.vllm.matching import Contained, agreed, shards, skip_list
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Cause, Layer, Packed
 from mtpfix.regexes import Regex, TooCostly, compiled
@@ -52,8 +52,8 @@ class Awq:
         entries = numbered(entries if raw else mapped(entries, in_force(query.mappers, release)))
         fused_name = on("fused-name", release)
         modules = query.packed if packed is None else packed
-        self._linear = SkipList(entries, modules, mode="substring", fused_name=fused_name)
-        self._experts = SkipList(entries, {}, mode="substring", fused_name=fused_name)
+        self._linear = skip_list(entries, modules, mode="substring", fused_name=fused_name)
+        self._experts = skip_list(entries, {}, mode="substring", fused_name=fused_name)
         self._head = bool(config.get("lm_head", False))
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:

@@ -198,12 +198,12 @@ class SkipList:
     (vllm-0.33.0 Q/utils/quant_utils.py:596-693)
     """
 
-    def __init__(self, entries: Sequence[Entry], packed: Packed, *, mode: str = "exact", fused_name: bool) -> None:
+    def __init__(self, match: Find, packed: Packed, *, experts: Holding | None = None, fused_name: bool) -> None:
+        """`experts`: what the exact mode asks for experts; None in the others."""
         self._packed = packed
         self._fused_name = fused_name
-        self._match: Find = _MODES[mode](entries)
-        experts = mode == "exact"
-        self._experts = Holding(_with_experts(entries)) if experts else None
+        self._match = match
+        self._experts = experts
 
     def find(self, name: str) -> Entry | None:
         leaf = name.rsplit(".", 1)[-1]
@@ -220,6 +220,17 @@ _MODES: Mapping[str, Callable[[Iterable[Entry]], Find]] = {
     "substring": lambda entries: Contained(entries).find,
     "suffix": lambda entries: Suffixed(entries).find,
 }
+
+
+def skip_list(entries: Sequence[Entry], packed: Packed, *, mode: str = "exact", fused_name: bool) -> SkipList:
+    """The test of a list in one of its modes."""
+    experts = experts_of(entries) if mode == "exact" else None
+    return SkipList(_MODES[mode](entries), packed, experts=experts, fused_name=fused_name)
+
+
+def experts_of(entries: Sequence[Entry]) -> Holding:
+    """The entries that count for experts in exact mode."""
+    return Holding(_with_experts(entries))
 
 
 def _with_experts(entries: Iterable[Entry]) -> list[Entry]:

@@ -12,7 +12,7 @@ from typing import Any
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, quantized
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename
-from mtpfix.engines.vllm.matching import Ancestors, Contained, Exact, Globs, SkipList
+from mtpfix.engines.vllm.matching import Ancestors, Contained, Exact, Find, Globs, Holding, SkipList, experts_of
 from mtpfix.engines.vllm.switches import ALGOS, MIXED_EXPERTS, MIXED_LINEAR, algos, on
 from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Layer, Mapper, Packed
@@ -32,10 +32,11 @@ _REQUIRED = {
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What the engine takes from a config: the algorithm and the exclusion list as written."""
+    """What the engine takes from a config: the algorithm and the exclusion list as written, and where that stands."""
 
     algo: str
     excluded: Sequence[Entry]
+    pointer: str
 
 
 def parse(query: MatchQuery) -> Parsed:
@@ -43,7 +44,9 @@ def parse(query: MatchQuery) -> Parsed:
     config, release, method = query.config, query.release, query.method
     as_mxfp8 = method == "modelopt_mxfp8" and on("mxfp8-ignored-layers", release)
     if as_mxfp8 and "quantization" not in config and not config.get("quant_algo"):
-        return Parsed("MXFP8", _excluded(config.get("ignored_layers", []) or [], "/ignored_layers"))
+        return Parsed(
+            "MXFP8", _excluded(query, config.get("ignored_layers", []) or [], "/ignored_layers"), "/ignored_layers"
+        )
     nested = "quantization" in config
     fields = config["quantization"] if nested else config
     if not isinstance(fields, dict):
@@ -53,11 +56,12 @@ def parse(query: MatchQuery) -> Parsed:
         raise Refusal("ValueError", "the config names no quant_algo")
     name = str(algo).upper() if on("upper-case-algo", release) else algo
     key = _list_key(fields, nested, release)
-    excluded = _excluded(fields.get(key, []), f"/quantization/{key}" if nested else f"/{key}")
+    pointer = f"/quantization/{key}" if nested else f"/{key}"
+    excluded = _excluded(query, fields.get(key, []), pointer)
     _check_group_size(fields.get("group_size"))
     _check_algo(name, method, release)
     _check_required(name, method, fields if nested else None)
-    return Parsed(name, excluded)
+    return Parsed(name, excluded, pointer)
 
 
 def _list_key(fields: Mapping[str, Any], nested: bool, release: str) -> str:
@@ -66,10 +70,10 @@ def _list_key(fields: Mapping[str, Any], nested: bool, release: str) -> str:
     return "ignore"
 
 
-def _excluded(value: Any, pointer: str) -> Sequence[Entry]:
+def _excluded(query: MatchQuery, value: Any, pointer: str) -> Sequence[Entry]:
     if not isinstance(value, list):
         raise Refusal("ValueError", f"the exclusion list is a {type(value).__name__}")
-    return read(value, pointer)
+    return query.once(("vllm", pointer), lambda: read(value, pointer))
 
 
 def _check_group_size(value: Any) -> None:
@@ -94,27 +98,47 @@ def _check_required(name: str, method: str, nested: Mapping[str, Any] | None) ->
         raise Refusal("ValueError", f"hf_quant_config.json lacks {', '.join(missing)}")
 
 
-class Exclusion:
-    """The three tests of the exclusion list: the shared exact test, part of the name, glob."""
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """A list made ready for the three tests: the shared exact one, part of the name, glob."""
 
-    def __init__(self, entries: Sequence[Entry], packed: Packed, release: str) -> None:
-        self._empty = not entries
-        self._exact = SkipList(entries, packed, fused_name=on("fused-name", release))
-        self._contained = Contained(entries)
-        self._globs = Globs(entries)
+    empty: bool
+    exact: Find
+    experts: Holding
+    contained: Contained
+    globs: Globs
+
+
+def _searched(entries: Sequence[Entry]) -> Searched:
+    return Searched(not entries, Exact(entries).find, experts_of(entries), Contained(entries), Globs(entries))
+
+
+class Exclusion:
+    """The exclusion list under one release and packed mapping."""
+
+    def __init__(self, made: Searched, packed: Packed, release: str) -> None:
+        self._made = made
+        self._exact = SkipList(made.exact, packed, experts=made.experts, fused_name=on("fused-name", release))
 
     def find(self, name: str) -> Entry | None:
-        if self._empty:
+        made = self._made
+        if made.empty:
             return None
-        return self._exact.find(name) or self._contained.find(name, besides=name) or self._globs.find(name)
+        return self._exact.find(name) or made.contained.find(name, besides=name) or made.globs.find(name)
 
 
-def exclusion(query: MatchQuery, entries: Sequence[Entry]) -> Exclusion:
+def exclusion(query: MatchQuery, parsed: Parsed) -> Exclusion:
     """The exclusion list after the mappers; each of them also splits `foo*` into `foo` and `foo.*`."""
-    split = on("star-split", query.release)
-    for mapper in in_force(query.mappers, query.release):
-        entries = mapped(_split(entries) if split else entries, (mapper,))
-    return Exclusion(numbered(entries), query.packed, query.release)
+    mappers = in_force(query.mappers, query.release)
+    split = bool(mappers) and on("star-split", query.release)
+
+    def made() -> Searched:
+        found = parsed.excluded
+        for mapper in mappers:
+            found = mapped(_split(found) if split else found, (mapper,))
+        return _searched(numbered(found))
+
+    return Exclusion(query.once(("vllm", parsed.pointer, split, mappers), made), query.packed, query.release)
 
 
 def _split(entries: Iterable[Entry]) -> Iterator[Entry]:
@@ -133,7 +157,7 @@ class OneAlgo:
     def __init__(self, query: MatchQuery) -> None:
         release = query.release
         parsed = parse(query)
-        self._excluded = exclusion(query, parsed.excluded)
+        self._excluded = exclusion(query, parsed)
         self._scheme = self._experts = algos(ALGOS, release)[_effective(parsed.algo, query)].scheme
         if query.method == "modelopt":
             self._experts = "fp8"
@@ -256,7 +280,7 @@ class Mixed:
         if not layers:
             raise Refusal("ValueError", "MIXED_PRECISION without quantized_layers")
         _check_recipes(layers, release)
-        self._excluded = exclusion(query, parsed.excluded)
+        self._excluded = exclusion(query, parsed)
         self._layers = Layers(query, ("/quantization" if nested else "") + "/quantized_layers", layers)
         self._linear, self._experts = algos(MIXED_LINEAR, release), algos(MIXED_EXPERTS, release)
         self._head = on("modelopt-head", release)

@@ -12,7 +12,7 @@ from typing import Any
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, listed, plain, quantized, required
 from mtpfix.engines.vllm.entries import Entry, escaped, numbered, read
-from mtpfix.engines.vllm.matching import Exact, SkipList, earliest
+from mtpfix.engines.vllm.matching import Exact, earliest, skip_list
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Cause, Layer
 from mtpfix.regexes import compiled
@@ -106,7 +106,7 @@ class FbgemmFp8:
         names = required(query.config, "modules_to_not_convert")
         required(query.config, "activation_scale_ub")
         entries = numbered(read(names or [], "/modules_to_not_convert"))
-        self._skipped = SkipList(entries, query.packed, fused_name=on("fused-name", query.release))
+        self._skipped = skip_list(entries, query.packed, fused_name=on("fused-name", query.release))
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer != "linear":
