@@ -24,7 +24,7 @@ ELSEWHERE = re.compile(
     r"|not supported for the current device|Unknown quantization method"
 )
 # The target's class reads the draft's wo_a too, which the verdict on the target leaves out.
-NOT_PREDICTED = {("v4-native-draft-bf16-listed", "target")}
+NOT_PREDICTED = {("v4-native-draft-bf16-listed", "target"), ("v4-native-draft-bf16-mtplisted", "target")}
 
 
 def signature(run: Run) -> tuple[str, str]:
