@@ -311,7 +311,8 @@ def command_page() -> str:
 
 def help_text(name: str = "") -> str:
     """What `--help` prints at 80 columns."""
-    context = click.Context(main, info_name="mtpfix", terminal_width=80, max_content_width=80)
+    settings = {**main.context_settings, "terminal_width": 80, "max_content_width": 80}
+    context = click.Context(main, info_name="mtpfix", **settings)  # a command keeps the help option that it first has
     if not name:
         return main.get_help(context) + "\n"
     command = main.get_command(context, name)

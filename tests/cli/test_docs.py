@@ -136,9 +136,9 @@ def test_commands_that_are_only_shown_have_these_options(line: str) -> None:
     name, *args = shlex.split(line)
     if name == "--version":
         return
-    command = main.get_command(click.Context(main), name)
+    command = main.get_command(click.Context(main, **main.context_settings), name)
     assert command is not None
-    command.make_context(name, args, parent=click.Context(main))
+    command.make_context(name, args, parent=click.Context(main, **main.context_settings))
 
 
 def test_every_public_name_is_documented() -> None:

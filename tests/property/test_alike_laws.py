@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import drawn
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from mtpfix import alike, decisions
 from mtpfix.analysis import analyse
 
+LONG = bool(os.environ.get("MTPFIX_LONG"))
 TARGET = ("model.layers.1*", "model.layers.3.*", "*.1.*", "re:.*layers\\.1.*", "model.layers.12.mlp*", "*layers.?.mlp*",
           "re:.*layers\\.(2|5)\\..*", "re:.*layers\\.[0-4]\\..*", "model.layers.7", "*mlp*")  # fmt: skip
 
@@ -32,7 +34,7 @@ def cases(draw: Any) -> Case:
     return Case(family, fmt, made, stored, ignore, sidecar, 0)
 
 
-@settings(max_examples=12, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500 if LONG else 12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(cases())
 def test_a_report_is_the_same(case: Case) -> None:
     checkpoint = case.build()
