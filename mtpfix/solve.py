@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from mtpfix.alike import NONE, Alike
 from mtpfix.decisions import Judge, Row, Unit, World
+from mtpfix.engines.base import Matcher
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.formats.base import ExclusionList, Format, Reach
@@ -175,6 +176,7 @@ class Solver:
         self._benches = tuple(bench for bench, _, _ in seats.values())
         self._known: dict[tuple[tuple[int, ...], tuple[str, ...]], Verdicts] = {}
         self._judged: dict[tuple[int, str, str], bool] = {}
+        self._matchers: dict[tuple[int, tuple[int, ...]], Matcher] = {}
         lost = colliding(benches)
         self._ceded = {id(judge) for at, (_, judge, _) in seats.items() if at in lost}
         self._left: dict[int, tuple[tuple[int, ...], list[tuple[int, Any]]]] = {}
@@ -394,8 +396,10 @@ class Solver:
     def _shard_entries(self, at: int, row: Row, removed: tuple[int, ...]) -> set[str]:
         """Entries that name some shards of a fused module whose shards are all stored quantized."""
         judge, bench = self.judges[at], self._benches[at]
-        value = rewritten(bench.value, bench.where, removed, ())
-        matcher = judge.engine.matcher(judge.query(self.world, value))
+        if (at, removed) not in self._matchers:
+            value = rewritten(bench.value, bench.where, removed, ())
+            self._matchers[at, removed] = judge.engine.matcher(judge.query(self.world, value))
+        matcher = self._matchers[at, removed]
         answers = [matcher.decide(name, "linear") for name in _shard_names(judge, row)]
         return {answer.cause.entry for answer in answers if answer.decision == "plain" and answer.cause.pointer}
 

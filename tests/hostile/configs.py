@@ -90,12 +90,19 @@ def values(config: Config) -> Iterator[tuple[str, bytes]]:
 
 def lists(config: Config) -> Iterator[tuple[str, bytes]]:
     """Exclusion lists of every format that cannot be matched in any sane way, or not soon."""
+    long = {
+        "many layers": [f"model.layers.{n}.x" for n in range(MANY)],
+        "one entry many times": ["mtp.fc"] * MANY,
+        "many entries of no kind": [None, 7, "", [], {}] * (MANY // 5),
+    }
     for method, key, shown in (("modelopt", "ignore", GLOBS), ("compressed-tensors", "ignore", REDOS),
                                ("quark", "exclude", REDOS), ("fp8", "modules_to_not_convert", GLOBS + REDOS),
                                ("awq", "modules_to_not_convert", GLOBS + REDOS)):  # fmt: skip
         base = at(config, "quantization_config/quant_method", method)
         for number, entry in enumerate(shown):
             yield f"{method} entry {number}", told(at(base, f"quantization_config/{key}", [entry, "mtp.fc"]))
+        for what, entries in long.items():
+            yield f"{method}, {what}", told(at(base, f"quantization_config/{key}", entries))
     gptq = at(config, "quantization_config/quant_method", "gptq")
     for number, entry in enumerate(REDOS):
         dynamic = {"-:" + entry[3:]: {}, "+:" + entry[3:]: {"bits": 8}}

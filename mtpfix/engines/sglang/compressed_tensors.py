@@ -91,6 +91,16 @@ def compressed_tensors(query: MatchQuery) -> Rule:
     return _Config(query).answer
 
 
+def _listed(query: MatchQuery) -> Names:
+    """The exclusion list, ready to be searched."""
+
+    def made() -> Names:
+        entries = read_list(query.config.get("ignore", []), "/ignore")
+        return Names(mapped(entries, query.mappers), query.release)
+
+    return query.once(("sglang ct", query.mappers, on("ct-suffix", query.release)), made)
+
+
 class _Config:
     __slots__ = ("_answers", "_config", "_fp8_linears", "_groups", "_heads", "_ignored", "_release", "_targets")
 
@@ -104,10 +114,9 @@ class _Config:
         if "Linear" in experts:
             experts.setdefault(_EXPERTS_CLASS, experts["Linear"])
         self._targets = Targets(experts, query.packed)
-        entries = read_list(config.get("ignore", []), "/ignore")
         if "ignore" in config and config["ignore"] is None:
             raise TypeError("a null ignore list cannot be searched")
-        self._ignored = Ignored(mapped(entries, query.mappers), query.packed, query.release)
+        self._ignored = Ignored(_listed(query), query.packed)
         self._fp8_linears = config.get("linear_fp8_config")
         self._heads = on("ct-head", query.release)
 
@@ -175,7 +184,8 @@ class _Config:
 
 def w8a8_int8(query: MatchQuery) -> Rule:
     """W8A8Int8Config: `ignore`, tested as compressed-tensors does, for every kind of layer."""
-    ignored = Ignored(read_list(query.config.get("ignore", []), "/ignore"), query.packed, query.release)
+    entries = read_list(query.config.get("ignore", []), "/ignore")
+    ignored = Ignored(Names(entries, query.release), query.packed)
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         found = ignored.first(runtime)

@@ -25,7 +25,7 @@ class Names:
     A `re:` entry matches from the start of the name.
     """
 
-    __slots__ = ("_entries", "_patterns", "_plain", "_within")
+    __slots__ = ("_entries", "_patterns", "_plain", "_within", "exact")
 
     def __init__(self, entries: tuple[Entry, ...], release: str) -> None:
         self._entries = entries
@@ -40,6 +40,7 @@ class Names:
         else:
             self._within = Within(entry.text.lower() for _, entry in plain), tuple(index for index, _ in plain)
         self._patterns = regexes(entries)
+        self.exact = firsts(entries)
 
     def first(self, name: str) -> Entry | None:
         """The first entry that meets the name. Raises AtEntry where an invalid pattern is reached first."""
@@ -60,18 +61,16 @@ class Names:
 class Ignored:
     """`should_ignore_layer`: a fused layer counts by its own name only where that is listed to the letter."""
 
-    __slots__ = ("_exact", "_names", "_packed", "entries")
+    __slots__ = ("_names", "_packed")
 
-    def __init__(self, entries: tuple[Entry, ...], packed: Packed, release: str) -> None:
-        self.entries = entries
-        self._names = Names(entries, release)
-        self._exact = firsts(entries)
+    def __init__(self, names: Names, packed: Packed) -> None:
+        self._names = names
         self._packed = packed
 
     def first(self, name: str) -> Entry | None:
         """The entry that ignores a layer, or None. Raises ValueError where shards differ, AtEntry for bad patterns."""
         leaf = name.rpartition(".")[2]
-        if leaf not in self._packed or name in self._exact:
+        if leaf not in self._packed or name in self._names.exact:
             return self._names.first(name)
         return agreed(name, [self._names.first(name.replace(leaf, shard)) for shard in self._packed[leaf]])
 

@@ -140,6 +140,15 @@ class Targets:
         return None
 
 
+def _ignored(
+    config: Mapping[str, Any], mappers: Sequence[Mapper], only: Callable[[str], bool] | None, *, exhaustive: bool
+) -> tuple[Patterns, frozenset[str]]:
+    """The exclusion list, ready to be searched, and its texts."""
+    entries = numbered(mapped(read(config.get("ignore", []), "/ignore"), mappers, only=only))
+    literal = frozenset(entry.name for entry in entries if isinstance(entry.name, str))
+    return Patterns(entries, exhaustive=exhaustive), literal
+
+
 class CompressedTensors:
     """A compressed-tensors config."""
 
@@ -153,10 +162,12 @@ class CompressedTensors:
         mappers = in_force(query.mappers, release)
         only = is_path if on("ct-paths-only", release) else None
         targets = _mapped_targets(targets, mappers, only)
-        entries = numbered(mapped(read(config.get("ignore", []), "/ignore"), mappers, only=only))
         self._whole_name_wins = on("fused-patterns", release)
-        self._ignored = Patterns(entries, exhaustive=self._whole_name_wins)
-        self._literal = frozenset(entry.name for entry in entries if isinstance(entry.name, str))
+        ignored = query.once(
+            ("vllm ct", mappers, only is None, self._whole_name_wins),
+            lambda: _ignored(config, mappers, only, exhaustive=self._whole_name_wins),
+        )
+        self._ignored, self._literal = ignored
         self._targets = Targets(targets, query.packed, release)
         self._expert_class = "RoutedExperts" if on("routed-experts", release) else "FusedMoE"
         with_experts = dict(targets)
