@@ -12,7 +12,7 @@ import pytest
 from mtpfix.families import REGISTRY, identify
 from mtpfix.families.base import Ask, ask, change_points, is_draft, view_for
 from mtpfix.families.conditions import CONDITIONS, holds_all
-from mtpfix.families.loader import block, load
+from mtpfix.families.loader import block, load, read
 from mtpfix.families.patterns import Key, PatternMap, expand, fill, key_of
 from mtpfix.releases import modelled
 
@@ -266,3 +266,44 @@ class TestConditions:
     )
     def test_hand_cases(self, when: dict[str, str], quant: dict[str, Any], holds: bool) -> None:
         assert holds_all(when, quant, {}, 4) is holds
+
+
+# --- spelling of the files --------------------------------------------------------------------------------------------
+
+_SPAN = {"since", "until", "source"}
+_KEYS: dict[str, set[str]] = {  # what the loader reads; a table that is not here has keys of the model's own
+    "": {"name", "title", "model_types", "architectures", "layers_key", "sources", "notes", "draft", "view"},
+    "draft": {"count", "modules", "full_precision", "wrapper", "without", "separate", "beside", "steps"},
+    "draft.beside": {"engine", "file"} | _SPAN,
+    "view": {"engine", "part", "class", "quant", "mapper", "packed", "layers", "blocks", "rows", "faults", "options"}
+    | {"architectures", "special", "fault"}
+    | _SPAN,
+    "view.mapper": {"prefix", "substr", "suffix", "regex", "drop", "methods"},
+    "view.rows": {"module", "asks", "layer", "methods", "projections", "why"} | _SPAN,
+    "view.special": {"modules", "methods", "when", "decision", "why"} | _SPAN,
+    "view.fault": {"modules", "methods", "decided", "stored", "schemes", "suffix", "when", "verdict", "error", "why"}
+    | _SPAN,
+}  # fmt: skip
+
+
+def misspelt(table: object, at: str = "") -> list[str]:
+    """Keys of a file that nothing reads."""
+    if isinstance(table, list):
+        return [name for row in table for name in misspelt(row, at)]
+    if not isinstance(table, dict):
+        return []
+    wrong = [f"{at or 'the top'}: {key}" for key in table if at in _KEYS and key not in _KEYS[at]]
+    return wrong + [name for key, inner in table.items() for name in misspelt(inner, f"{at}.{key}".lstrip("."))]
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in REGISTRY])
+def test_a_file_has_no_key_that_nothing_reads(name: str) -> None:
+    assert misspelt(read(name)) == []
+
+
+def test_a_misspelt_key_is_found() -> None:
+    assert misspelt({"layer_key": "n", "draft": {"counts": []}, "view": [{"packd": {}, "packed": {"any": []}}]}) == [
+        "the top: layer_key",
+        "draft: counts",
+        "view: packd",
+    ]
