@@ -75,8 +75,9 @@ def run(chosen: Options) -> int:
         return LEFT
     if report.source.kind != "local":
         raise UsageError("only a directory can be changed", subject=report.source.id, hint=_ELSEWHERE)
-    if not chosen.yes and interactive():
-        click.confirm("Write this?", abort=True, err=True)
+    if not chosen.yes and interactive() and not click.confirm("Write this?", err=True):
+        _say("Nothing was changed.")
+        return LEFT
     names = api.apply(report)
     _say(f"Changed {listed(names)}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
     _about_plan(report)

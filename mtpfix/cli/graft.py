@@ -114,7 +114,9 @@ def run(chosen: Options) -> int:
         asked = not chosen.yes and interactive()
         if asked:
             echo(_text(plan, chosen, "planned"))
-            click.confirm("Write this?", abort=True, err=True)
+            if not click.confirm("Write this?", err=True):
+                _say("Nothing was changed.")
+                return LEFT
         with _progress(plan.size + plan.fetched) as tell:
             ready.write(tell)
         return _done(plan, chosen, shown=asked and chosen.output is None)

@@ -264,7 +264,7 @@ def way_out(context: Context, part: str) -> str:
     """Where a part loads as it is stored once the plan is applied, as advice."""
     good = [row for row in context.rows_after if row.part == part and row.verdict == "loads"]
     if not good:
-        return f"no modelled release loads the {part} as it is stored"
+        return f"no release that was looked at loads the {part} as it is stored"
     names: dict[str, set[str]] = {}
     for row in good:
         names.setdefault(row.engine, set()).update(row.releases)

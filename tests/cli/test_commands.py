@@ -316,13 +316,14 @@ def test_unsafe_fixes_are_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -
     assert asked[0]["engines"] == ("vllm",)
 
 
-@pytest.mark.parametrize(("answer", "code", "count"), [("y\n", 0, 1), ("n\n", 130, 0), ("", 130, 0)])
+@pytest.mark.parametrize(("answer", "code", "count"), [("y\n", 0, 1), ("n\n", 1, 0), ("", 130, 0)])
 def test_a_person_is_asked(
     run: Run, writes: list[Any], monkeypatch: pytest.MonkeyPatch, answer: str, code: int, count: int
 ) -> None:
     monkeypatch.setattr("mtpfix.cli.apply.interactive", lambda: True)
     result = run("apply", "fixable", input=answer)
     assert (result.exit_code, len(writes)) == (code, count)
+    assert ("Nothing was changed." in result.stderr) == (answer == "n\n")
 
 
 def test_yes_does_not_ask(run: Run, writes: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ def test_what_the_base_lacks(run: Run, tmp_path: Path) -> None:
 def test_a_terminal_is_asked_and_told(here: Path, base: Path, tmp_path: Path) -> None:
     """On a terminal the plan is shown once, a question asked, and "n" changes nothing."""
     old = content(here)
-    for answer, code in (("n", 130), ("y", 0)):
+    for answer, code in (("n", 1), ("y", 0)):
         parent, child = pty.openpty()
         process = subprocess.Popen(
             [sys.executable, "-m", "mtpfix", "graft", "here", "--from", "base"],
