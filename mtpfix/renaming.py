@@ -14,13 +14,12 @@ from functools import partial
 from pathlib import Path
 
 from mtpfix import bulk
-from mtpfix.checkpoint.headers import LENGTH_BYTES, Entry, decode, header_length
+from mtpfix.checkpoint.headers import LENGTH_BYTES, Entry, decode, front, header_length, padded
 from mtpfix.errors import ConflictError, UnreadableError
 from mtpfix.model import Rename
 from mtpfix.splice import renamed_members
 from mtpfix.store import Large, Overwrite, Piece, Stamp
 
-_ALIGNED = 8  # where data begins, as the safetensors library writes it
 _AGAIN = "Look at it, then run it again."
 
 Prepared = tuple[Stamp, Large | Overwrite]
@@ -49,7 +48,7 @@ def _prepared(path: Path, rows: Iterable[Rename]) -> Prepared:
     names = _checked(old, rows, path)
     text = renamed_members(header, names, path.name).rstrip(b" ")
     in_place = len(text) <= length and found.st_nlink == 1 and not path.is_symlink()
-    new = text.ljust(length if in_place else _padded(len(text)))
+    new = text.ljust(length) if in_place else padded(text)
     if decode(new, data, path.name) != tuple(entry._replace(name=names.get(entry.name, entry.name)) for entry in old):
         raise AssertionError(f"{path.name}: the edited header does not say what was planned")
     stamp = Stamp(found.st_size, found.st_mtime_ns)
@@ -57,11 +56,6 @@ def _prepared(path: Path, rows: Iterable[Rename]) -> Prepared:
         return stamp, Overwrite(LENGTH_BYTES, header, new)
     start = LENGTH_BYTES + len(new)
     return stamp, Large(partial(_copied, path, begin, new), (Piece(True, 0, begin), Piece(False, start, start + data)))
-
-
-def _padded(length: int) -> int:
-    """The length of a header behind which data begin where they should."""
-    return -(-(LENGTH_BYTES + length) // _ALIGNED) * _ALIGNED - LENGTH_BYTES
 
 
 def _checked(entries: Iterable[Entry], rows: Iterable[Rename], path: Path) -> Mapping[str, str]:
@@ -82,7 +76,7 @@ def _copied(source: Path, begin: int, header: bytes, path: Path) -> None:
         try:
             target = bulk.Target(made, str(path))
             with bulk.flushed(target):
-                target.put(len(header).to_bytes(LENGTH_BYTES, "little") + header, 0)
+                target.put(front(header), 0)
                 bulk.copy(old, begin, size, target, LENGTH_BYTES + len(header), str(source))
         finally:
             os.close(made)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from mtpfix.checkpoint.headers import LENGTH_BYTES, broken, header_length
+from mtpfix.checkpoint.headers import LENGTH_BYTES, broken, front, header_length
 from mtpfix.checkpoint.index import SUFFIX, index_name, read_index, shard_names
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES, NAMES
 from mtpfix.checkpoint.reading import Files, HeaderRow
@@ -40,7 +40,7 @@ def pack(source: Source, files: Files) -> bytes:
     sizes: dict[str, int] = {}
     for name, header, size in files.headers((*shards, *_below(held, shards, files))):
         sizes[name] = size
-        held[name] = len(header).to_bytes(LENGTH_BYTES, "little") + header
+        held[name] = front(header)
     table = {name: _row(data, sizes.get(name)) for name, data in sorted(held.items())}
     manifest = {"format": FORMAT, "source": _origin(source), "files": table}
     head = json.dumps(manifest, indent=1, ensure_ascii=True).encode() + b"\n"

@@ -24,6 +24,7 @@ from mtpfix.errors import UnreadableError
 from mtpfix.names import shown
 
 LENGTH_BYTES = 8
+ALIGNED = 8  # where data begins, as the library writes it: blanks fill the header up
 MAX_HEADER_BYTES = 100_000_000
 MAX_DEPTH = 127
 METADATA = "__metadata__"
@@ -97,6 +98,16 @@ def header_length(prefix: bytes, size: int, file: str) -> int:
     if LENGTH_BYTES + length > size:
         raise broken(file, f"byte 0: the header length {length} does not fit a file of {size} bytes")
     return length
+
+
+def front(header: bytes) -> bytes:
+    """The first bytes of a file: the length of its header, and the header."""
+    return len(header).to_bytes(LENGTH_BYTES, "little") + header
+
+
+def padded(header: bytes) -> bytes:
+    """A header with the blanks behind which data begin where they should."""
+    return header + b" " * (-(LENGTH_BYTES + len(header)) % ALIGNED)
 
 
 def decode(header: bytes, data_bytes: int, file: str) -> tuple[Entry, ...]:

@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.cache import Cache
-from mtpfix.checkpoint.headers import LENGTH_BYTES, MAX_HEADER_BYTES, broken, header_length
+from mtpfix.checkpoint.headers import ALIGNED, LENGTH_BYTES, MAX_HEADER_BYTES, broken, header_length
 from mtpfix.checkpoint.http import Session
 from mtpfix.checkpoint.index import INDEX, SUFFIX, WEIGHT_MAP, index_name, shard_names
 from mtpfix.checkpoint.jsonfiles import CONFIG, MAX_JSON_BYTES, NAMES
@@ -42,7 +42,6 @@ _LEAST = 1 << 10
 _ENTRY = 70  # of a tensor in a header, but for its name and two offsets
 _SPARE = 256
 _RETOLD = "as the endpoint tells it: "  # before the cache's key of a header that is not the file's to the byte
-_ALIGNED = 8
 _SHA256 = 64  # digits; a blob's own hash has 40
 _SHA = re.compile(r"[0-9A-Za-z]{6,64}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -309,9 +308,9 @@ class Repository:
             data = int(max(ends, default=0))
         except (LookupError, TypeError, ValueError, OverflowError):
             return None
-        size = LENGTH_BYTES + len(raw) + -len(raw) % _ALIGNED + data if file.size is None else file.size
+        size = LENGTH_BYTES + len(raw) + -len(raw) % ALIGNED + data if file.size is None else file.size
         length = size - LENGTH_BYTES - data
-        return (raw.ljust(length), size) if 0 <= length - len(raw) < _ALIGNED and size < _MAX_SIZE else None
+        return (raw.ljust(length), size) if 0 <= length - len(raw) < ALIGNED and size < _MAX_SIZE else None
 
 
 def _headers_of(raw: bytes) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from mtpfix.checkpoint.headers import LENGTH_BYTES
+from mtpfix.checkpoint.headers import front
 from mtpfix.checkpoint.reading import Files, HeaderRow
 from mtpfix.errors import UnreadableError
 from mtpfix.frozen import dataclass, replace
@@ -65,8 +65,7 @@ class Held:
 
     def front(self, shard: str) -> bytes:
         """The first bytes of a shard: the length of its header, and the header."""
-        header = self.shards[shard].header
-        return len(header).to_bytes(LENGTH_BYTES, "little") + header
+        return front(self.shards[shard].header)
 
 
 class Recorder:

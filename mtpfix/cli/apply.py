@@ -9,13 +9,12 @@ from typing import Any
 import click
 
 from mtpfix.cli import create_pr, options, remote, summary
-from mtpfix.cli.terminal import echo, page, talk
+from mtpfix.cli.terminal import echo, page, say, talk
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass
 from mtpfix.model import Report
 from mtpfix.output import human
-from mtpfix.output.base import RuleText
-from mtpfix.output.text import listed, paragraph
+from mtpfix.output.text import listed
 
 CLEAN, LEFT = 0, 1
 _ELSEWHERE = "--dry-run shows the diff; `hf download` makes a directory of a repository"
@@ -70,16 +69,16 @@ def run(chosen: Options) -> int:
         return _nothing_to_write(report)
     echo(human.plan_text(report.plan, api.diff_of(report.plan), page()))
     if chosen.dry_run:
-        _say(f"Would change {human.changes(report.plan)}.")
+        say(f"Would change {human.changes(report.plan)}.")
         _about_plan(report)
         return LEFT
     if report.source.kind != "local":
         raise UsageError("only a directory can be changed", subject=report.source.id, hint=_ELSEWHERE)
     if not chosen.yes and interactive() and not click.confirm("Write this?", err=True):
-        _say("Nothing was changed.")
+        say("Nothing was changed.")
         return LEFT
     names = api.apply(report)
-    _say(f"Changed {listed(names)}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
+    say(f"Changed {listed(names)}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
     _about_plan(report)
     return _after(_look(chosen))
 
@@ -118,25 +117,17 @@ def _about_plan(report: Report) -> None:
 
 def _nothing_to_write(report: Report) -> int:
     if report.status == "clean":
-        _say("Nothing to do: the checkpoint is clean.")
+        say("Nothing to do: the checkpoint is clean.")
         return CLEAN
-    _say("Nothing was changed: no edit of the JSON files mends this.")
+    say("Nothing was changed: no edit of the JSON files mends this.")
     talk(*human.held_back_lines(report, page(sys.stderr)))
     return _after(report)
 
 
 def _after(report: Report) -> int:
     """What is left, and what would help."""
+    from mtpfix.rules import BY_CODE
+
     errors = [finding for finding in report.findings if finding.severity == "error"]
-    talk(*human.unfixed_lines(errors, _rules(), page(sys.stderr)))
+    talk(*human.unfixed_lines(errors, BY_CODE, page(sys.stderr)))
     return LEFT if errors else CLEAN
-
-
-def _rules() -> dict[str, RuleText]:
-    from mtpfix.rules import RULES
-
-    return {rule.code: rule for rule in RULES}
-
-
-def _say(text: str) -> None:
-    talk(*paragraph(text, page(sys.stderr)))

@@ -54,14 +54,14 @@ def command(ctx: click.Context, /, **values: Any) -> None:
 
 def run(chosen: Options) -> int:
     """Check every source, write one answer; the exit code."""
-    from mtpfix.rules import RULES
+    from mtpfix.rules import BY_CODE
 
     failures: list[int] = []
     with chosen.remote.watched():
         reports = tuple(_reports(chosen, failures))
     several = len(chosen.sources) > 1
     if reports:
-        result = CheckResult(reports, {rule.code: rule for rule in RULES}, several)
+        result = CheckResult(reports, BY_CODE, several)
         write(chosen.format(result, page_for(chosen.output)), chosen.output)
     dirty = any(report.status != "clean" for report in reports)
     return max([*failures, int(dirty and not (chosen.exit_zero or _uploaded(chosen)))])

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from mtpfix.cli.remote import Remote
-from mtpfix.cli.terminal import echo, page, talk
+from mtpfix.cli.terminal import echo, page, say, talk
 from mtpfix.frozen import dataclass, replace
 from mtpfix.output import human, json_v1
-from mtpfix.output.text import listed, paragraph
+from mtpfix.output.text import listed
 
 if TYPE_CHECKING:
     from mtpfix.hub.pull_request import Draft, Outcome, Wish
@@ -142,7 +142,7 @@ def _show(job: Job, wanted: Draft) -> int:
     else:
         echo(human.plan_text(wanted.before.plan, _diff(wanted), page()))
         echo(f"\n# {wanted.title}\n\n{wanted.text.body}")
-    _say(f"Would open a pull request in {wanted.before.source.id}: {human.changes(wanted.before.plan)}.")
+    say(f"Would open a pull request in {wanted.before.source.id}: {human.changes(wanted.before.plan)}.")
     talk(*human.held_back_lines(wanted.before, page(sys.stderr)))
     return LEFT
 
@@ -161,12 +161,8 @@ def _tell(job: Job, outcome: Outcome) -> int:
         echo(json_v1.line(json_v1.proposal(outcome)))
     found = outcome.pull_request
     words = [_WORDS[outcome.kind], found.url if found else "", f"({outcome.reason})" if found else outcome.reason]
-    _say(" ".join(word for word in words if word not in ("", "()")) + ("" if found else "."))
+    say(" ".join(word for word in words if word not in ("", "()")) + ("" if found else "."))
     left = [finding.rule for finding in outcome.after.findings if finding.severity == "error"]
     if left and outcome.kind != "refused":
-        _say(f"It leaves {listed(list(dict.fromkeys(left)))}.")
+        say(f"It leaves {listed(list(dict.fromkeys(left)))}.")
     return LEFT if left or outcome.kind == "refused" else DONE
-
-
-def _say(text: str) -> None:
-    talk(*paragraph(text, page(sys.stderr)))

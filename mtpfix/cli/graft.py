@@ -6,7 +6,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +14,16 @@ import click
 
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.apply import interactive
-from mtpfix.cli.terminal import echo, gauge, page, page_for, talk, write
+from mtpfix.cli.terminal import Line, echo, page, page_for, say, talk, telling, write
 from mtpfix.frozen import dataclass
-from mtpfix.output.base import Grafted, GraftedTensor, Page, RuleText
+from mtpfix.output.base import Grafted, GraftedTensor, Page
 from mtpfix.output.listing import bytes_text
-from mtpfix.output.text import listed, paragraph
+from mtpfix.output.text import listed
 
 if TYPE_CHECKING:
     from mtpfix.grafting.plan import GraftPlan
 
 DONE, LEFT = 0, 1
-_TICK, _ELSEWHERE = 0.2, 10.0  # seconds between two tellings, on a terminal and elsewhere
-_CLEAR = "\r\x1b[K"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +113,7 @@ def run(chosen: Options) -> int:
         if asked:
             echo(_text(plan, chosen, "planned"))
             if not click.confirm("Write this?", err=True):
-                _say("Nothing was changed.")
+                say("Nothing was changed.")
                 return LEFT
         with _progress(plan.size + plan.fetched) as tell:
             ready.write(tell)
@@ -124,14 +122,14 @@ def run(chosen: Options) -> int:
 
 def _nothing(plan: GraftPlan, chosen: Options) -> int:
     write(_text(plan, chosen, "nothing"), chosen.output)
-    _say(f"Nothing to graft: {plan.reason}.")
+    say(f"Nothing to graft: {plan.reason}.")
     return _after(plan)
 
 
 def _planned(plan: GraftPlan, chosen: Options) -> int:
     write(_text(plan, chosen, "planned"), chosen.output)
     _about(plan)
-    _say(f"Would change {listed(_files(plan))}.")
+    say(f"Would change {listed(_files(plan))}.")
     return LEFT
 
 
@@ -139,7 +137,7 @@ def _done(plan: GraftPlan, chosen: Options, *, shown: bool) -> int:
     if not shown:
         write(_text(plan, chosen, "done"), chosen.output)
     _about(plan)
-    _say(f"Changed {listed(_files(plan))}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
+    say(f"Changed {listed(_files(plan))}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
     return _after(plan)
 
 
@@ -148,21 +146,22 @@ def _about(plan: GraftPlan) -> None:
 
     err = page(sys.stderr)
     for note in plan.notes:
-        _say(f"Note: {note}.")
+        say(f"Note: {note}.")
     if plan.repair.edits:
-        _say(f"Lists: {human.changes(plan.repair)}.")
+        say(f"Lists: {human.changes(plan.repair)}.")
         talk(*human.certificate_lines(plan.repair, err))
 
 
 def _after(plan: GraftPlan) -> int:
     """What is left, and what would help."""
     from mtpfix.output import human
+    from mtpfix.rules import BY_CODE
 
     found = plan.report.findings if plan.report else ()
     errors = [finding for finding in found if finding.severity == "error"]
-    talk(*human.unfixed_lines(errors, _rules(), page(sys.stderr)))
+    talk(*human.unfixed_lines(errors, BY_CODE, page(sys.stderr)))
     if plan.lacking:
-        _say(f"The base does not hold {len(plan.lacking)} modules that are needed, e.g. {plan.lacking[0]}.")
+        say(f"The base does not hold {len(plan.lacking)} modules that are needed, e.g. {plan.lacking[0]}.")
     return LEFT if errors or plan.lacking else DONE
 
 
@@ -173,6 +172,7 @@ def _text(plan: GraftPlan, chosen: Options, status: Any) -> str:
 def _grafted(plan: GraftPlan, directory: str, status: Any) -> Grafted:
     """A plan as the outputs take it."""
     from mtpfix import api
+    from mtpfix.rules import BY_CODE
 
     assert plan.report is not None
     schemes = {t.name: (c.scheme.name if c.scheme else "other", c.why) for c in plan.chosen for t in c.tensors}
@@ -198,7 +198,7 @@ def _grafted(plan: GraftPlan, directory: str, status: Any) -> Grafted:
         files=tuple(_files(plan)),
         plan=plan.repair,
         diff=api.config_diff(plan),
-        rules=_rules(),
+        rules=BY_CODE,
     )
 
 
@@ -207,47 +207,22 @@ def _files(plan: GraftPlan) -> list[str]:
     return [*changed, *((plan.shard,) if plan.layout else ()), *plan.rewrites, *plan.removed]
 
 
-def _rules() -> Mapping[str, RuleText]:
-    from mtpfix.rules import RULES
-
-    return {rule.code: rule for rule in RULES}
-
-
-def _say(text: str) -> None:
-    talk(*paragraph(text, page(sys.stderr)))
-
-
 # Progress.
 
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
     """Tells on stderr how far a copy has come; gives what counts."""
-    counted, lock, done = [0], threading.Lock(), threading.Event()
+    counted, lock, start = [0], threading.Lock(), time.monotonic()
 
     def tell(count: int) -> None:
         with lock:
             counted[0] += count
 
-    teller = threading.Thread(target=_tell, args=(counted, total, done), daemon=True)
-    teller.start()
-    try:
+    with telling(lambda: _line(counted[0], total, start)):
         yield tell
-    finally:
-        done.set()
-        teller.join()
 
 
-def _tell(counted: list[int], total: int, done: threading.Event) -> None:
-    terminal, start, told = sys.stderr.isatty(), time.monotonic(), False
-    pause = _TICK if terminal else _ELSEWHERE
-    while not done.wait(pause):
-        told = True
-        speed = counted[0] / (time.monotonic() - start)
-        text = (
-            f"Copying: {bytes_text(counted[0])} of {bytes_text(max(total, counted[0]))}, {bytes_text(int(speed))}/s ..."
-        )
-        line = f"{_CLEAR}{gauge(text, counted[0], total)}" if terminal else text
-        click.echo(line, err=True, nl=not terminal, color=terminal)
-    if told and terminal:
-        click.echo(_CLEAR, err=True, nl=False, color=True)
+def _line(count: int, total: int, start: float) -> Line:
+    speed = bytes_text(int(count / (time.monotonic() - start)))
+    return f"Copying: {bytes_text(count)} of {bytes_text(max(total, count))}, {speed}/s ...", count, total

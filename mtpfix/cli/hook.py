@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +10,10 @@ import click
 
 from mtpfix.cli import options, summary
 from mtpfix.cli.guard import tell
-from mtpfix.cli.terminal import echo, page, talk
+from mtpfix.cli.terminal import echo, page, say
 from mtpfix.errors import MtpfixError, UsageError
 from mtpfix.frozen import dataclass
-from mtpfix.output.text import listed, paragraph
+from mtpfix.output.text import listed
 
 if TYPE_CHECKING:
     from mtpfix.model import Report
@@ -76,7 +75,7 @@ def _visit(folder: str, chosen: Options) -> int:
     if not (chosen.fix and report.plan.edits):
         return _told(report)
     names = api.apply(report)
-    talk(*paragraph(f"Changed {listed(names)} in {folder}.", page(sys.stderr)))
+    say(f"Changed {listed(names)} in {folder}.")
     _told(api.check(folder, engines=chosen.engine, scope=chosen.scope))
     return 1
 
@@ -85,9 +84,9 @@ def _told(report: Report) -> int:
     """Print a report that has errors; 1 for one that has."""
     from mtpfix.output import human
     from mtpfix.output.base import CheckResult
-    from mtpfix.rules import RULES
+    from mtpfix.rules import BY_CODE
 
     if report.status == "clean":
         return 0
-    echo(human.check_text(CheckResult((report,), {rule.code: rule for rule in RULES}), page()))
+    echo(human.check_text(CheckResult((report,), BY_CODE), page()))
     return 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -13,13 +11,12 @@ from typing import Any, TypeVar, cast
 import click
 
 from mtpfix.checkpoint.access import Access, Traffic
-from mtpfix.cli.terminal import gauge, talk
+from mtpfix.cli.terminal import Line, talk, telling
 from mtpfix.frozen import dataclass, field
 
 F = TypeVar("F", bound=Callable[..., Any])
-_FIRST, _ON_TERMINAL, _ELSEWHERE = 1.0, 0.2, 10.0  # seconds until progress is told, and between two tellings
+_FIRST = 1.0  # seconds until progress is told
 _SEVERAL = 5  # files
-_CLEAR = "\r\x1b[K"
 
 _OPTIONS = (
     click.option("--revision", metavar="REV", help="Branch, tag, commit or refs/pr/N of a repository on the Hub."),
@@ -42,14 +39,10 @@ class Remote:
         """Tell the progress of what is read meanwhile, and at the end what it cost."""
         # The client would ask the Hub once a day how to tell it what program it runs in.
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-        done = threading.Event()
-        teller = threading.Thread(target=_tell, args=(self.access.traffic, done), daemon=True)
-        teller.start()
         try:
-            yield self.access
+            with telling(lambda: _line(self.access.traffic), _FIRST):
+                yield self.access
         finally:
-            done.set()
-            teller.join()
             self.tell()
 
     def tell(self) -> None:
@@ -72,20 +65,8 @@ def options(command: F) -> F:
     return cast(F, wrapped)
 
 
-def _tell(traffic: Traffic, done: threading.Event) -> None:
-    terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    told = False
-    pause = _FIRST
-    while not done.wait(pause):
-        pause = _ON_TERMINAL
-        if traffic.busy:
-            told = True
-            text = _progress(traffic)
-            line = f"{_CLEAR}{gauge(text, *_share(traffic))}" if terminal else text
-            click.echo(line, err=True, nl=not terminal, color=terminal)
-            pause = _ON_TERMINAL if terminal else _ELSEWHERE
-    if told and terminal:
-        click.echo(_CLEAR, err=True, nl=False, color=True)
+def _line(traffic: Traffic) -> Line | None:
+    return (_progress(traffic), *_share(traffic)) if traffic.busy else None
 
 
 def _progress(traffic: Traffic) -> str:

@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from mtpfix.cli import options, remote, summary
-from mtpfix.cli.terminal import page, talk
+from mtpfix.cli.terminal import say
 from mtpfix.errors import WriteError
 from mtpfix.frozen import dataclass
-from mtpfix.output.text import paragraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +51,4 @@ def run(chosen: Options) -> None:
         Path(chosen.output).write_bytes(bundle)
     except OSError as error:
         raise WriteError(f"cannot write the bundle: {error.strerror}", subject=chosen.output) from error
-    talk(*paragraph(f"Wrote {chosen.output}: {len(bundle)} bytes.", page(sys.stderr)))
+    say(f"Wrote {chosen.output}: {len(bundle)} bytes.")

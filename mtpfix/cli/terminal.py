@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from mtpfix.errors import WriteError
 from mtpfix.output.base import Page
 
+if TYPE_CHECKING:
+    from threading import Event
+
+Line = tuple[str, int, int]  # of progress: what is done, how much of it, of how much (0: not known)
+
+TICK, ELSEWHERE = 0.2, 10.0  # seconds between two lines of progress, on a terminal and elsewhere
+_CLEAR = "\r\x1b[K"
 _NARROWEST, _USUAL, _WIDEST = 60, 80, 200
 _BAR, _SHORTEST_BAR = 24, 8
 
@@ -41,6 +50,40 @@ def _colour(stream: TextIO) -> bool:
     if os.environ.get("FORCE_COLOR"):
         return True
     return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+@contextmanager
+def telling(line: Callable[[], Line | None], first: float | None = None) -> Iterator[None]:
+    """Tell on stderr, again and again, how far the work that is done meanwhile has come.
+
+    line   the state of the work, None where there is nothing to tell now
+    first  seconds until the first line, where that is another time than between two
+    """
+    import threading
+
+    done = threading.Event()
+    teller = threading.Thread(target=_tell, args=(line, first, done), daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+
+
+def _tell(line: Callable[[], Line | None], first: float | None, done: Event) -> None:
+    terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    told = False
+    usual = TICK if terminal else ELSEWHERE
+    pause = usual if first is None else first
+    while not done.wait(pause):
+        found = line()
+        pause = TICK if found is None else usual
+        if found is not None:
+            told = True
+            click.echo(_CLEAR + gauge(*found) if terminal else found[0], err=True, nl=not terminal, color=terminal)
+    if told and terminal:
+        click.echo(_CLEAR, err=True, nl=False, color=True)
 
 
 def gauge(text: str, done: int, total: int) -> str:
@@ -92,3 +135,10 @@ def talk(*lines: str) -> None:
     encoding = sys.stderr.encoding or "utf-8"
     for line in lines:
         click.echo(line.encode(encoding, "backslashreplace").decode(encoding), err=True, color=True)
+
+
+def say(text: str) -> None:
+    """A paragraph for the person, on stderr."""
+    from mtpfix.output.text import paragraph
+
+    talk(*paragraph(text, page(sys.stderr)))

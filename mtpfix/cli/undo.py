@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from mtpfix.cli import options, summary
-from mtpfix.cli.terminal import page, talk
-from mtpfix.output.text import listed, paragraph
+from mtpfix.cli.terminal import say
+from mtpfix.output.text import listed
 
 
 @click.command("undo", short_help=summary("undo"))
@@ -16,12 +16,10 @@ def command(source: str) -> None:
 
     Refuses where a file was changed since: nothing is overwritten that mtpfix did not write.
     """
-    import sys
-
     from mtpfix import api
 
     changes = api.undone(source)
     restored = [change.name for change in changes if change.old is not None]
     removed = [change.name for change in changes if change.old is None]
     text = f"Restored {listed(restored)}." if restored else ""
-    talk(*paragraph(f"{text} Removed {listed(removed)}.".lstrip() if removed else text, page(sys.stderr)))
+    say(f"{text} Removed {listed(removed)}.".lstrip() if removed else text)

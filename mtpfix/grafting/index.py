@@ -15,9 +15,10 @@ from typing import Any
 from mtpfix.checkpoint.index import WEIGHT_MAP
 from mtpfix.grafting.layout import size_of
 from mtpfix.model import RawModule, Tensor
+from mtpfix.rebuild import METADATA, TOTAL_SIZE
 from mtpfix.storage.modules import tensors_of
 
-_METADATA, _SIZE, _COUNT = "metadata", "total_size", "total_parameters"
+_COUNT = "total_parameters"
 _BOM = b"\xef\xbb\xbf"
 _HERE = "the weight map goes here"
 
@@ -39,13 +40,13 @@ def indexed(
     if raw is None:
         names = {tensor.name: tensor.shard for tensor in _stored(modules) if tensor.name not in gone}
         names |= {name: tensor.shard for name, tensor in added.items()}
-        value: dict[str, Any] = {_METADATA: {_SIZE: 0}, WEIGHT_MAP: dict(sorted(names.items()))}
+        value: dict[str, Any] = {METADATA: {TOTAL_SIZE: 0}, WEIGHT_MAP: dict(sorted(names.items()))}
     else:
         value = json.loads(raw.removeprefix(_BOM))
         value[WEIGHT_MAP] = _merged(value[WEIGHT_MAP], added, gone.union(ghosts))
-    metadata = value.get(_METADATA)
-    if isinstance(metadata, dict) and _SIZE in metadata:
-        metadata[_SIZE] = _total(value[WEIGHT_MAP], modules, added, gone)
+    metadata = value.get(METADATA)
+    if isinstance(metadata, dict) and TOTAL_SIZE in metadata:
+        metadata[TOTAL_SIZE] = _total(value[WEIGHT_MAP], modules, added, gone)
         metadata.pop(_COUNT, None)  # of parameters; a wrong number is worse than none
     return _spelled(value, raw or b"{\n  }\n")
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from mtpfix.checkpoint.headers import DTYPE_BITS, LENGTH_BYTES, METADATA, Entry, byte_size, decode
+from mtpfix.checkpoint.headers import DTYPE_BITS, LENGTH_BYTES, METADATA, Entry, byte_size, decode, front, padded
 from mtpfix.frozen import dataclass
 from mtpfix.store import Piece
-
-_ALIGNED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +75,12 @@ def _laid_out(ordered: Sequence[tuple[str, str, tuple[int, ...]]], metadata: Map
         places.append((at, end))
         at = end
     raw = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    raw += b" " * (-len(raw) % _ALIGNED)
-    front = len(raw).to_bytes(LENGTH_BYTES, "little") + raw
+    first = front(padded(raw))
     rows = tuple(
-        Row(name, dtype, shape, len(front) + start, len(front) + end)
+        Row(name, dtype, shape, len(first) + start, len(first) + end)
         for (name, dtype, shape), (start, end) in zip(ordered, places, strict=True)
     )
-    return Layout(front, rows, len(front) + at)
+    return Layout(first, rows, len(first) + at)
 
 
 def without(header: bytes, size: int, shard: str, dropped: Collection[str]) -> Rewrite:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mtpfix import releases
-from mtpfix.decisions import Judge, Profile, Table, Unit, World
+from mtpfix.decisions import Judge, Table, Unit, World
 from mtpfix.engines.sources import Fragment
 from mtpfix.formats.base import Format
 from mtpfix.frozen import dataclass, field
@@ -176,11 +176,6 @@ def by_state(claims: Iterable[Claim]) -> Iterator[tuple[Part, bool, list[Claim]]
             some = [claim for claim in mine if claim.fixed is fixed]
             if some:
                 yield part, fixed, some
-
-
-def profiles_of(claims: Iterable[Claim]) -> tuple[Profile, ...]:
-    """The profiles of some claims, each once."""
-    return tuple(dict.fromkeys(claim.mismatch.judge.profile for claim in claims))
 
 
 def finding(

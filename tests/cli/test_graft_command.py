@@ -19,7 +19,7 @@ from checkpoints import INDEX, deepseek_v3, glm4_moe, on_disk, qwen3_5
 from click.testing import CliRunner, Result
 
 from mtpfix.cli import graft as command
-from mtpfix.cli import main
+from mtpfix.cli import main, terminal
 
 SCHEMA = json.loads(resources.files("mtpfix").joinpath("output/schema_v1.json").read_text("utf-8"))
 GLM = ("lm_head", "model.layers.1.mlp.gate")
@@ -200,7 +200,7 @@ def test_a_terminal_is_asked_and_told(here: Path, base: Path, tmp_path: Path) ->
 def test_progress(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     import time
 
-    monkeypatch.setattr(command, "_ELSEWHERE", 0.01)
+    monkeypatch.setattr(terminal, "ELSEWHERE", 0.01)
     with command._progress(4_000_000) as tell:
         tell(2_500_000)
         time.sleep(0.1)
