@@ -31,6 +31,8 @@ Pathish = str | os.PathLike[str]
 Scope = Literal["mtp", "all"]
 JOURNAL = ".mtpfix-journal.json"
 
+_A_DIRECTORY = "`hf download` makes a directory of a repository"
+
 
 def check(
     source: Pathish,
@@ -71,7 +73,7 @@ def apply(repair: Plan | Report) -> tuple[str, ...]:
     if chosen.source is None:
         raise UsageError("the plan belongs to no checkpoint", hint="make it with mtpfix.plan(report)")
     if chosen.source.kind != "local":
-        raise UsageError("only a directory can be changed", subject=chosen.source.id)
+        raise UsageError("only a directory can be changed", subject=chosen.source.id, hint=_A_DIRECTORY)
     from mtpfix import store
 
     before: dict[str, bytes | store.Stamp | None] = {}
@@ -198,13 +200,15 @@ def grafting(
     access = access or Access()
     here, there = parse(path), parse(base, access.revision)
     if here.kind != "local":
-        raise UsageError("only a directory can be changed", subject=here.id)
+        raise UsageError("only a directory can be changed", subject=here.id, hint=_A_DIRECTORY)
     if there.kind == "bundle":
         raise UsageError(
             "a bundle holds no weights", subject=there.id, hint="give the base as a directory or repository"
         )
     if there.kind == "local" and os.path.realpath(there.id) == os.path.realpath(here.id):
-        raise UsageError("the base is the checkpoint itself", subject=there.id)
+        raise UsageError(
+            "the base is the checkpoint itself", subject=there.id, hint="give the checkpoint that it was made from"
+        )
     asked = planned.Asked(tuple(modules), tuple(engines), scope, dequantize, rewrite)
     with from_base(_mended(here), there, access) as (own, other, repository):
         yield Ready(planned.plan(own, other, asked), own, other, repository)

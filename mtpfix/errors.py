@@ -8,11 +8,16 @@ if TYPE_CHECKING:
     from mtpfix.model import Report
 
 
+# What to do where the system refuses.
+READ_HINT = "check that the path is right and that you may read it"
+WRITE_HINT = "check that the folder is there, that you may write in it, and that the disk has room"
+
+
 class MtpfixError(Exception):
     """Base of all errors mtpfix raises on purpose.
 
     subject  the file, module or option at fault
-    hint     what to do about it; may be empty
+    hint     what to do about it
     """
 
     exit_code = 3

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mtpfix import bulk
 from mtpfix.checkpoint.headers import LENGTH_BYTES, Entry, decode, front, header_length, padded
-from mtpfix.errors import ConflictError, UnreadableError
+from mtpfix.errors import READ_HINT, ConflictError, UnreadableError
 from mtpfix.model import Rename
 from mtpfix.splice import renamed_members
 from mtpfix.store import Large, Overwrite, Piece, Stamp
@@ -87,7 +87,7 @@ def _opened(path: Path) -> Iterator[int]:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise UnreadableError(f"cannot read {path}: {error.strerror}", subject=str(path)) from error
+        raise UnreadableError(f"cannot read {path}: {error.strerror}", subject=str(path), hint=READ_HINT) from error
     try:
         yield descriptor
     finally:

@@ -43,7 +43,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from mtpfix import bulk
-from mtpfix.errors import ConflictError, UnreadableError, UsageError, WriteError
+from mtpfix.errors import READ_HINT, ConflictError, UnreadableError, UsageError, WriteError
 from mtpfix.frozen import dataclass, replace
 
 JOURNAL = ".mtpfix-journal.json"
@@ -226,7 +226,11 @@ def undo(directory: str | Path) -> UndoRecord:
                 _makers(place, record),
             )
             return record
-        raise UsageError(f"there is nothing to undo in {place}", subject=str(place))
+        raise UsageError(
+            f"there is nothing to undo in {place}",
+            subject=str(place),
+            hint="what mtpfix changed is taken back where it was changed, by the user who did it",
+        )
 
 
 def recover(directory: str | Path) -> Outcome:
@@ -605,7 +609,7 @@ def _at(file: Path, head: Head) -> bytes | None:
         with opened(file, os.O_RDONLY) as descriptor:
             return os.pread(descriptor, len(head.data), head.start)
     except OSError as error:
-        raise UnreadableError(f"cannot read {file}: {error.strerror}", subject=str(file)) from error
+        raise UnreadableError(f"cannot read {file}: {error.strerror}", subject=str(file), hint=READ_HINT) from error
 
 
 def _is_torn(place: Path, change: Change) -> bool:
@@ -647,7 +651,7 @@ def _bytes(place: Path, name: str) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UnreadableError(f"cannot read {path}: {error.strerror}", subject=str(path)) from error
+        raise UnreadableError(f"cannot read {path}: {error.strerror}", subject=str(path), hint=READ_HINT) from error
 
 
 def _write(path: Path, data: bytes, mode: int, like: Path | None = None) -> None:
@@ -711,7 +715,9 @@ def _locked(directory: str | Path) -> Iterator[Path]:
     try:
         descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
-        raise UnreadableError(f"cannot open the directory {place}: {error.strerror}", subject=str(place)) from error
+        raise UnreadableError(
+            f"cannot open the directory {place}: {error.strerror}", subject=str(place), hint=READ_HINT
+        ) from error
     try:
         if _lock(descriptor, place):
             yield place
@@ -776,7 +782,7 @@ def _records(place: Path) -> list[Path]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UnreadableError(f"cannot read {folder}: {error.strerror}", subject=str(folder)) from error
+        raise UnreadableError(f"cannot read {folder}: {error.strerror}", subject=str(folder), hint=READ_HINT) from error
 
 
 def _next_record(place: Path) -> Path:

@@ -166,7 +166,11 @@ class Session:
             self._closed.wait(seconds)
             self._access.traffic.waiting = 0.0
         if self._closed.is_set():
-            raise UnreadableError(f"{self._subject}: stopped", subject=self._subject)
+            raise UnreadableError(
+                f"{self._subject}: stopped",
+                subject=self._subject,
+                hint="another file of it could not be read; run it again",
+            )
 
     def _once(self, path: str, query: Query, span: tuple[int, int] | None, limit: int) -> Answer:
         with self._answered(path, query, span) as response:

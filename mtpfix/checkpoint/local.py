@@ -15,7 +15,7 @@ from typing import BinaryIO
 from mtpfix.checkpoint.headers import LENGTH_BYTES, broken, header_length
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES
 from mtpfix.checkpoint.reading import HeaderRow, read_checkpoint
-from mtpfix.errors import UnreadableError
+from mtpfix.errors import READ_HINT, UnreadableError
 from mtpfix.model import Checkpoint, Source
 
 _OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -109,7 +109,7 @@ def _require_regular(name: str, mode: int) -> None:
 
 def _failed(subject: str, error: OSError | ValueError) -> UnreadableError:
     why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return _unreadable(subject, why, "check that the path is right and that you may read it")
+    return _unreadable(subject, why, READ_HINT)
 
 
 def _unreadable(subject: str, why: str, hint: str) -> UnreadableError:

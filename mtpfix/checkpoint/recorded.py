@@ -51,7 +51,11 @@ class Held:
     def headers(self, names: Sequence[str]) -> Iterator[HeaderRow]:
         for name in names:
             if name not in self.shards:
-                raise UnreadableError(f"{name}: its header was not read", subject=name)
+                raise UnreadableError(
+                    f"{name}: its header was not read",
+                    subject=name,
+                    hint="run it again: the checkpoint changed meanwhile",
+                )
             yield name, self.shards[name].header, self.shards[name].size
 
     def changed(self, jsons: Mapping[str, bytes], shards: Mapping[str, Packed | None]) -> Held:

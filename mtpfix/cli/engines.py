@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
 from mtpfix.cli import options, summary
-from mtpfix.cli.terminal import page_for, write
+from mtpfix.cli.terminal import page_for, text_of, write
 from mtpfix.frozen import dataclass
 from mtpfix.output import FORMATS
 from mtpfix.output.base import ChangePoint, Disagreement, EngineFacts, Profile, Replayed
@@ -98,20 +97,9 @@ def _replayed(files: Sequence[str]) -> Replayed:
     from mtpfix.engines import replay
 
     totals = replay.Totals()
-    rows = (row for file in files for row in replay.parse(file, _text(file)))
+    rows = (row for file in files for row in replay.parse(file, text_of(file)))
     found = tuple(_disagreement(item) for item in replay.replay(rows, totals))
     return Replayed(found, totals.rows, totals.skipped)
-
-
-def _text(file: str) -> str:
-    from mtpfix.errors import UnreadableError
-
-    try:
-        return Path(file).read_text("utf-8-sig")
-    except OSError as error:
-        raise UnreadableError(f"cannot be read: {error.strerror}", subject=file) from error
-    except ValueError as error:
-        raise UnreadableError(f"no UTF-8: {error}", subject=file) from error
 
 
 def _disagreement(found: replay.Disagreement) -> Disagreement:

@@ -6,18 +6,16 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mtpfix.checkpoint.access import Access
 from mtpfix.cli import options, remote, summary
-from mtpfix.cli.terminal import echo, page, talk, write
-from mtpfix.errors import UnreadableError
+from mtpfix.cli.terminal import echo, page, say, talk, text_of, write
 from mtpfix.frozen import dataclass
 from mtpfix.output.base import Page
-from mtpfix.output.text import Cell, clean, paragraph, table
+from mtpfix.output.text import Cell, clean, table
 
 if TYPE_CHECKING:
     from mtpfix.hub.scan import Look, Row, State
@@ -154,12 +152,7 @@ def _repositories(chosen: Options, access: Access) -> list[str]:
 
 
 def _text(file: str) -> str:
-    try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text("utf-8-sig")
-    except OSError as error:
-        raise UnreadableError(f"cannot be read: {error.strerror}", subject=file) from error
-    except ValueError as error:
-        raise UnreadableError(f"no UTF-8: {error}", subject=file) from error
+    return sys.stdin.read() if file == "-" else text_of(file)
 
 
 def _page(rows: list[Row], chosen: Options) -> str:
@@ -179,7 +172,8 @@ def _summary(rows: list[Row]) -> None:
     talk(*(table([head, *(_cells(row, err) for row in shown)], err) if shown else ()))
     counts = ", ".join(f"{count} {status}" for status, count in tally(rows).items())
     noun = "repository" if len(rows) == 1 else "repositories"
-    talk(*paragraph(f"{len(rows):,} {noun}: {counts or 'nothing to tell'}.", err))
+    seen = counts or "none can be seen; check the name, and the token for private ones"
+    say(f"{len(rows):,} {noun}: {seen}.")
 
 
 def _cells(row: Row, err: Page) -> list[Cell]:

@@ -10,7 +10,7 @@ import click
 
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.terminal import say
-from mtpfix.errors import WriteError
+from mtpfix.errors import WRITE_HINT, WriteError
 from mtpfix.frozen import dataclass
 
 
@@ -50,5 +50,7 @@ def run(chosen: Options) -> None:
     try:
         Path(chosen.output).write_bytes(bundle)
     except OSError as error:
-        raise WriteError(f"cannot write the bundle: {error.strerror}", subject=chosen.output) from error
+        raise WriteError(
+            f"cannot write the bundle: {error.strerror}", subject=chosen.output, hint=WRITE_HINT
+        ) from error
     say(f"Wrote {chosen.output}: {len(bundle)} bytes.")

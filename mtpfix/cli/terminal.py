@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from mtpfix.errors import WriteError
+from mtpfix.errors import READ_HINT, WRITE_HINT, UnreadableError, WriteError
 from mtpfix.output.base import Page
 
 if TYPE_CHECKING:
@@ -116,7 +116,18 @@ def write(text: str, output: str | None = None) -> None:
         with open(output, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
     except OSError as error:
-        raise WriteError(f"cannot write the report: {error.strerror}", subject=output) from error
+        raise WriteError(f"cannot write the report: {error.strerror}", subject=output, hint=WRITE_HINT) from error
+
+
+def text_of(file: str) -> str:
+    """The text of a file that an option names. Raises UnreadableError."""
+    try:
+        with open(file, encoding="utf-8-sig") as opened:
+            return opened.read()
+    except OSError as error:
+        raise UnreadableError(f"cannot be read: {error.strerror}", subject=file, hint=READ_HINT) from error
+    except ValueError as error:
+        raise UnreadableError(f"no UTF-8: {error}", subject=file, hint="save it as UTF-8") from error
 
 
 def page_for(output: str | None) -> Page:

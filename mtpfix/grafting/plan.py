@@ -258,6 +258,7 @@ class _Graft:
                 f"{self.here.checkpoint.source.id}: its weights are consolidated*.safetensors, which engines read by "
                 "other rules",
                 subject=self.here.checkpoint.source.id,
+                hint="graft into a checkpoint whose weights are model*.safetensors",
             )
         return name
 
@@ -277,7 +278,11 @@ class _Graft:
         out = {}
         for shard in shards:
             if "/" in shard:
-                raise RefusedError(f"{shard}: only files of the top folder are rewritten", subject=shard)
+                raise RefusedError(
+                    f"{shard}: only files of the top folder are rewritten",
+                    subject=shard,
+                    hint="move the shards into the top folder, or leave out --rewrite",
+                )
             names = {copy.tensor.name for copy in self.old if copy.tensor.shard == shard}
             kept = self.here.held.shards[shard]
             out[shard] = without(kept.header, kept.size, shard, names)

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from mtpfix import bulk
 from mtpfix.checkpoint.hub import Repository
-from mtpfix.errors import ConflictError, UnreadableError, WriteError
+from mtpfix.errors import READ_HINT, ConflictError, UnreadableError, WriteError
 from mtpfix.frozen import dataclass
 from mtpfix.store import opened, state_folder, writing
 
@@ -56,7 +56,7 @@ class LocalBytes:
                 known = _identity(descriptor)
                 same = os.pread(descriptor, len(front), 0) == front
             except OSError as error:
-                raise UnreadableError(f"{path}: {error.strerror}", subject=path) from None
+                raise UnreadableError(f"{path}: {error.strerror}", subject=path, hint=READ_HINT) from None
             if not same:
                 raise ConflictError(f"{path} was changed while it was read", subject=path, hint=_CHANGED)
             self._open[shard] = descriptor, known, path

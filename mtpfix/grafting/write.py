@@ -11,7 +11,7 @@ from pathlib import Path
 from mtpfix import bulk, store
 from mtpfix.checkpoint.headers import LENGTH_BYTES, header_length
 from mtpfix.checkpoint.hub import Repository
-from mtpfix.errors import ConflictError, UnreadableError
+from mtpfix.errors import READ_HINT, ConflictError, UnreadableError
 from mtpfix.grafting import fp8
 from mtpfix.grafting.layout import Layout, Rewrite
 from mtpfix.grafting.plan import GraftPlan, Origin, Widening
@@ -98,7 +98,7 @@ def _before(plan: GraftPlan, place: Path, own: Mapping[str, bytes]) -> dict[str,
             with opened(path, os.O_RDONLY) as descriptor:
                 same = os.pread(descriptor, len(own[shard]), 0) == own[shard]
         except OSError as error:
-            raise UnreadableError(f"{path}: {error.strerror}", subject=str(path)) from None
+            raise UnreadableError(f"{path}: {error.strerror}", subject=str(path), hint=READ_HINT) from None
         if not same:
             raise ConflictError(f"{path} was changed meanwhile", subject=str(path), hint="Run it again.")
     return before
@@ -153,7 +153,11 @@ def _widen(origin: Origin, widening: Widening, source: Bytes, target: bulk.Targe
     """Writes an FP8 weight as BF16, a few rows at a time."""
     recipe, (shard, start, end) = widening.recipe, widening.scales
     if end - start > _SCALE_BYTES:
-        raise UnreadableError(f"{origin.row.name}: its scales take {end - start} bytes", subject=origin.row.name)
+        raise UnreadableError(
+            f"{origin.row.name}: its scales take {end - start} bytes",
+            subject=origin.row.name,
+            hint="leave out --dequantize, or look at the base",
+        )
     descriptor, at = source.place(shard, start)
     scales = fp8.read_scales(recipe, _exactly(descriptor, at, end - start, shard))
     descriptor, at = source.place(origin.shard, origin.start)

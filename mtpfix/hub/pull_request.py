@@ -95,7 +95,9 @@ def require_branch(source: Source) -> Source:
         )
     if source.revision is not None and _NO_BRANCH.fullmatch(source.revision):
         raise UsageError(
-            f"{source.id}: {source.revision} is no branch, and a pull request goes to a branch", subject=source.id
+            f"{source.id}: {source.revision} is no branch, and a pull request goes to a branch",
+            subject=source.id,
+            hint="leave the revision out, or name a branch",
         )
     return source
 

@@ -137,7 +137,11 @@ class Remote:
         found = self._json(f"/api/models/{self.repo}/discussions/{num}", {"diff": "1"}, what=f"pull request {num}")
         row = self._listed({"num": num, **found})
         if row is None:
-            raise UnreadableError(f"{self.repo}: discussion {num} is no pull request", subject=self.repo)
+            raise UnreadableError(
+                f"{self.repo}: discussion {num} is no pull request",
+                subject=self.repo,
+                hint="give the number of a pull request",
+            )
         events = [event for event in found.get("events") or () if isinstance(event, dict)]
         own = [event for event in events if event.get("type") == "comment" and _by(event) in (row.author, "")]
         files = [match["old"] or match["new"] for match in _FILES.finditer(_text(found.get("diff")))]
@@ -185,7 +189,11 @@ class Remote:
         """
         info = self._commit(files, title, body, revision=branch, parent=parent, create_pr=True)
         if info.pr_num is None:
-            raise WriteError(f"{self.repo}: the Hub made a commit and no pull request", subject=self.repo)
+            raise WriteError(
+                f"{self.repo}: the Hub made a commit and no pull request",
+                subject=self.repo,
+                hint="look at the history of the repository before you try again",
+            )
         return int(info.pr_num)
 
     def push(self, files: Mapping[str, bytes], title: str, body: str, *, ref: str) -> None:
@@ -260,7 +268,9 @@ class Remote:
         if status >= 500 or isinstance(error, (http.HTTPError, OSError)):
             return LostAnswerError(message, subject=self.repo, hint="run it again: a repair is never opened twice")
         if status:
-            return WriteError(message, subject=self.repo)
+            return WriteError(
+                message, subject=self.repo, hint="the Hub refused it: look at the repository, then run it again"
+            )
         raise error
 
     def _scrubbed(self, error: Exception) -> str:

@@ -22,7 +22,7 @@ from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.http import Query, Session
 from mtpfix.checkpoint.hub import MAX_LIST_BYTES, read_hub
 from mtpfix.checkpoint.source import parse
-from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
+from mtpfix.errors import WRITE_HINT, ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
 from mtpfix.frozen import dataclass, replace
 from mtpfix.output import json_v1
 
@@ -47,7 +47,9 @@ class Look:
         try:
             source = parse(repository)
             if source.kind != "hub":
-                raise UsageError(f"{repository}: no name of a repository", subject=repository)
+                raise UsageError(
+                    f"{repository}: no name of a repository", subject=repository, hint="write org/name, one a line"
+                )
             checkpoint = read_hub(source, replace(self.access, revision=None))
             return {**json_v1.scan_row(repository, analyse(checkpoint, engines=self.engines, scope=self.scope))}
         except MtpfixError as error:
@@ -150,7 +152,7 @@ class State:
             self._take_in(self._file)
         except OSError as error:
             self._close()
-            raise WriteError(f"cannot keep the state: {error.strerror}", subject=self._path) from error
+            raise WriteError(f"cannot keep the state: {error.strerror}", subject=self._path, hint=WRITE_HINT) from error
         except MtpfixError:
             self._close()
             raise
@@ -194,7 +196,7 @@ class State:
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
-            raise WriteError(f"cannot keep the state: {error.strerror}", subject=self._path) from error
+            raise WriteError(f"cannot keep the state: {error.strerror}", subject=self._path, hint=WRITE_HINT) from error
 
     def _close(self) -> None:
         if self._file is not None:

@@ -274,3 +274,10 @@ class Tags(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.names.append(tag)
         self.links += [value for name, value in attrs if name == "href"]
+
+
+def test_an_owner_of_nothing(hub: Hub) -> None:
+    """A name that is misspelt looks like one without repositories: the Hub does not tell them apart."""
+    result = CliRunner().invoke(main, ["scan", "nobody"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "0 repositories: none can be seen; check the name" in " ".join(result.stderr.split())
