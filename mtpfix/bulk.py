@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from mtpfix.errors import ConflictError, WriteError
 
 PIECE = 1 << 18  # stays in the processor's cache
+SECTOR = 512  # what every disk writes as a whole or not at all
 _FLUSH = 64 << 20  # bytes between two flushes
 _DAMAGED = "The disk or its file system loses data: look at the system's log."
 
@@ -67,6 +68,14 @@ def copy(source: int, start: int, end: int, target: Target, at: int, name: str) 
             raise ConflictError(f"{name} became shorter while it was read", subject=name, hint="Run it again.")
         target.put(memoryview(piece)[:count], at)
         start, at = start + count, at + count
+
+
+def sectors(start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Bytes [start, end) of a file, cut where its sectors meet."""
+    while start < end:
+        stop = min(end, start // SECTOR * SECTOR + SECTOR)
+        yield start, stop
+        start = stop
 
 
 def _filled(descriptor: int, buffer: bytearray, count: int, at: int) -> int:

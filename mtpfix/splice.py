@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from mtpfix import patch
 from mtpfix.errors import UnreadableError, WriteError
@@ -100,24 +100,37 @@ def stretches(raw: bytes, file: str, pointers: Iterable[str]) -> tuple[str, list
     return text, [document.stretch(patch.tokens(pointer)) for pointer in pointers]
 
 
-def renamed_members(raw: bytes, names: Mapping[str, str], file: str) -> bytes:
-    """The bytes of a JSON object with other names for some members; nothing else changes.
+class Renamed(NamedTuple):
+    """A member that gets another name: where the bytes of its name are, up to its colon, and those of the new one."""
+
+    start: int
+    end: int
+    colon: int
+    new: bytes
+
+
+def renamed_members(raw: bytes, names: Mapping[str, str], file: str) -> tuple[Renamed, ...]:
+    """Where a JSON object has the names of some members that get others, in the order of the text.
 
     Raises UnreadableError if `raw` is not JSON, WriteError if a member is not there exactly once or the new name is.
     """
     bom, encoding, text = _decoded(raw, file)
-    document = _Document(text, file)
     try:
-        root = document.outermost()
-        exchanges = sorted(root.renaming(old, new) for old, new in names.items())
+        root = _Document(text, file).outermost()
+        rows = sorted(root.renaming(old, new) for old, new in names.items())
     except _Miss as error:
         raise WriteError(f"{file}: cannot rename: {error}", subject=file, hint=_HINT) from error
-    parts: list[str] = []
-    done = 0
-    for start, end, new in exchanges:
-        parts += (text[done:start], new)
-        done = end
-    return bom + "".join((*parts, text[done:])).encode(encoding, "surrogatepass")
+    out: list[Renamed] = []
+    at, done = len(bom), 0
+    for start, end, colon, new in rows:
+        first, name, gap = (
+            len(part.encode(encoding, "surrogatepass")) for part in (text[done:start], text[start:end], text[end:colon])
+        )
+        out.append(
+            Renamed(at + first, at + first + name, at + first + name + gap, new.encode(encoding, "surrogatepass"))
+        )
+        at, done = at + first + name + gap, colon
+    return tuple(out)
 
 
 def _decoded(raw: bytes, file: str) -> tuple[bytes, str, str]:
@@ -596,14 +609,15 @@ class _Object(_Container):
             for number in numbers:
                 self.fresh.pop(number, None)
 
-    def renaming(self, key: str, new: str) -> tuple[int, int, str]:
-        """The stretch of text to exchange so that a member has another name."""
+    def renaming(self, key: str, new: str) -> tuple[int, int, int, str]:
+        """Where the name of a member starts and ends, where its colon is, and the text of another name."""
         if key not in self.index or key in self.twins:
             raise _Miss(f"{key!r} is not there once")
         if new in self.index:
             raise _Miss(f"{new!r} is there already")
         start = self.starts[self.index[key]]
-        return start, _end(_KEY, self.text, start), self.document.style.dumps(new, space="", unit="")
+        end = _end(_KEY, self.text, start)
+        return start, end, self.text.index(":", end), self.document.style.dumps(new, space="", unit="")
 
     def _key(self, start: int) -> str:
         written = self.text[start : _end(_KEY, self.text, start)]

@@ -11,8 +11,8 @@ A change is made in this order, each step on disk before the next begins:
 JSON files are in the journal and the record as they are. Of a large file both hold only what tells it from another,
 and how undo makes it again: from what was saved of it, beside the record, and from the file that took its place. It
 is complete in its sibling before the record is written; the file that gives way keeps a hidden name until the end.
-Bytes that change in a large file where they are stand in the journal, old and new: a write that was torn is ended
-like a rename that was not made.
+Bytes that change in a large file where they are stand in the journal, old and new, and are written sector by sector:
+what was cut short between two of them is ended like a rename that was not made.
 
 Whoever finds a journal ends what it says: an apply is finished if its undo record was written, since no
 file changes before that, and taken back if not; an undo is finished. A lock on the directory keeps two
@@ -132,7 +132,11 @@ class Large:
 
 @dataclass(frozen=True, slots=True)
 class Overwrite:
-    """Bytes of a large file to exchange for as many others, where they are."""
+    """Bytes of a large file to exchange for as many others, where they are.
+
+    A reader, or whoever comes after a crash, may find the old bytes in some sectors (`bulk.SECTOR`) of the file and the
+    new ones in others: whoever asks for it has made sure that such a file can be read.
+    """
 
     start: int
     old: bytes
@@ -365,9 +369,13 @@ def _put(place: Path, journal: _Journal, number: int, state: State) -> None:
 
 
 def _overwrite(file: Path, head: Head) -> None:
-    """Writes bytes of a file where they are, down to the disk; one call, so that as little as can be comes between."""
+    """Writes bytes of a file where they are, down to the disk: a sector at a time, and only those that differ."""
     with opened(file, os.O_RDWR) as descriptor:
-        bulk.Target(descriptor, str(file)).put_whole(head.data, head.start)
+        target = bulk.Target(descriptor, str(file))
+        for start, end in bulk.sectors(head.start, head.start + len(head.data)):
+            data = head.data[start - head.start : end - head.start]
+            if os.pread(descriptor, len(data), start) != data:
+                target.put_whole(data, start)
         if head.mtime_ns is not None:
             os.utime(descriptor, ns=(head.mtime_ns, head.mtime_ns))
         os.fsync(descriptor)
@@ -437,7 +445,7 @@ def _staged(place: Path, journal: _Journal, makers: Mapping[str, Maker]) -> _Jou
             with writing(file):
                 make(path)
                 like = file if file.exists() else place / _LIKE
-                changes[number] = replace(change, new=_settled(path, change.new, like))
+                changes[number] = replace(change, new=_settled(path, change, like))
     journal = replace(journal, changes=tuple(changes))
     with writing(place / JOURNAL):
         _sync(place)
@@ -447,8 +455,13 @@ def _staged(place: Path, journal: _Journal, makers: Mapping[str, Maker]) -> _Jou
     return journal
 
 
-def _settled(path: Path, blob: Blob, like: Path) -> Blob:
-    """A large file with its owner and mode, and with its stamp or, where it came back, the stamp that it had."""
+def _settled(path: Path, change: Change, like: Path) -> Blob:
+    """A large file with its owner and mode, and with its stamp or, where it came back, the stamp that it had.
+
+    A file of the size of the old one that was written in the same tick of the clock gets a time of its own.
+    """
+    blob = change.new
+    assert isinstance(blob, Blob)
     if path.is_symlink():
         return replace(blob, stamp=stamp_of(path))
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -456,6 +469,9 @@ def _settled(path: Path, blob: Blob, like: Path) -> Blob:
         if like.exists():
             _give(descriptor, os.stat(like))
         os.fchmod(descriptor, blob.mode)
+        if isinstance(change.old, Blob) and stamp_of(path) == change.old.stamp:
+            later = change.old.stamp.mtime_ns + 1
+            os.utime(descriptor, ns=(later, later))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

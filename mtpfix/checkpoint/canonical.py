@@ -8,7 +8,8 @@ costs half of parsing the JSON. Nothing but valid headers gets through, since al
 distinct tail by a strict expression, `data_offsets` against the text that the sizes so far demand, and a module's name
 for anything that JSON would have to escape.
 
-Any other header, a valid one in another spelling too, is left to `headers.decode`.
+Blanks behind a name are what `mtpfix.renaming` leaves there. Any other header, a valid one in another spelling too, is
+left to `headers.decode`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _STRING = f'"{_CHARACTER}*"'
 _NUMBER = "(?:0|[1-9][0-9]{0,18})"
 _METADATA = re.compile(rf'\{{"{METADATA}":\{{(?:{_STRING}:{_STRING}(?:,{_STRING}:{_STRING})*)?\}},"')
 _TAIL = re.compile(
-    rf'({_CHARACTER}*)":\{{"dtype":"([A-Z0-9_]+)","shape":\[((?:{_NUMBER}(?:,{_NUMBER})*)?)\],"data_offsets":'
+    rf'({_CHARACTER}*)" *:\{{"dtype":"([A-Z0-9_]+)","shape":\[((?:{_NUMBER}(?:,{_NUMBER})*)?)\],"data_offsets":'
 )
 _BEGIN, _BETWEEN, _END = '{"', ']},"', "]}}"
 

@@ -15,9 +15,9 @@ Why: the tensors were renamed or dropped between the export and the upload.
 In engines: loading stops on the unknown name, or goes on with a scale that was never written.
 Fix: metadata cannot supply a number. Where only the name is wrong (both names stand for what an FP8 block is
 multiplied with; dtype and shape are what engines build), `mtpfix apply --unsafe-fixes` writes the right name
-into the header of the shard: in place where it fits, else into a new file with the same data. No data byte
-changes. Otherwise the module has to be exported again. `weight_global_scale` and `weight_scale_2` are
-reciprocals and are never renamed.
+into the header of the shard: in place where it fits and each moment of it is a valid header, else into a new
+file with the same data. No data byte changes. Otherwise the module has to be exported again.
+`weight_global_scale` and `weight_scale_2` are reciprocals and are never renamed.
 By hand: rename the tensors with the safetensors library, and the index with them.
 Seen in: renamed FP8 block scales (vllm-project/vllm#54556); heads without `input_scale`
 (NVIDIA/Model-Optimizer#2027).
