@@ -12,16 +12,13 @@ from mtpfix import releases
 from mtpfix.alike import NONE, Alike
 from mtpfix.checkpoint.jsonfiles import NAMES, parse_json
 from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, tables_under, world_of
-from mtpfix.engines.base import Engine
 from mtpfix.engines.registry import ENGINES
 from mtpfix.errors import UsageError
 from mtpfix.formats import format_of
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import (
-    Answer,
     Atlas,
     Checkpoint,
-    DecisionRow,
     Draft,
     EngineRow,
     Finding,
@@ -132,12 +129,12 @@ def analyse(
     atlas   the report holds the decisions on every module
     """
     world = world_of(checkpoint)
-    fmt = _format_name(world)
+    fmt = format_name(world)
     wanted = wanted_releases(engines, fmt)
     shown = [ENGINES[name] for name in (wanted if engines else ENGINES)]
 
     def choose(of: World, alike: Alike) -> tuple[Judge, ...]:
-        return _shown_judges(judges(of, shown, alike=alike), wanted if engines else None)
+        return shown_judges(judges(of, shown, alike=alike), wanted if engines else None)
 
     study = _Study(world, choose, wanted, NONE if atlas else world.alike)
     report = study.report(fmt, scope, unsafe)
@@ -154,7 +151,7 @@ def repaired(checkpoint: Checkpoint, contents: Mapping[str, bytes]) -> Checkpoin
     return replace(checkpoint, files={**checkpoint.files, **parsed})
 
 
-def _format_name(world: World) -> str:
+def format_name(world: World) -> str:
     """The format's name, the method's own name where mtpfix has no file for it, or "" without a config."""
     for fragment in editable(world.files):
         fmt = format_of(fragment.value)
@@ -162,7 +159,7 @@ def _format_name(world: World) -> str:
     return ""
 
 
-def _shown_judges(found: Sequence[Judge], wanted: Wanted | None) -> tuple[Judge, ...]:
+def shown_judges(found: Sequence[Judge], wanted: Wanted | None) -> tuple[Judge, ...]:
     return tuple(found) if wanted is None else relevant(found, wanted)
 
 
@@ -449,80 +446,17 @@ def draft_rows(checkpoint: Checkpoint) -> tuple[DraftRow, ...]:
     declared: dict[str, str] = {}
     for table in tables(world, last):
         for row, answer in table.decided:
-            declared.update(dict.fromkeys(_members(row.unit), answer.decision))
+            declared.update(dict.fromkeys(members(row.unit), answer.decision))
     return tuple(replace(row, declared=declared.get(row.name.rpartition(".")[0], "")) for row in draft_tensors(world))
 
 
-def _members(unit: Unit) -> tuple[str, ...]:
+def members(unit: Unit) -> tuple[str, ...]:
     """The module names that a unit stands for; a stack of experts answers to its holder's name too."""
     if not unit.stored.experts:
         return (unit.name,) if unit.stored.raw.name == unit.name else (unit.name, unit.stored.raw.name)
     head, _, rest = unit.name.partition(".experts.")
     tail = rest.partition(".")[2]
     return tuple(f"{head}.experts.{number}.{tail}" for number in unit.stored.experts)
-
-
-def matching_modules(checkpoint: Checkpoint, wanted: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The modules that some patterns match, and the patterns that match nothing."""
-    return _matching(world_of(checkpoint), wanted)
-
-
-def _matching(world: World, wanted: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    from mtpfix import patterns
-
-    return patterns.select((name for unit in world.units for name in _members(unit)), wanted)
-
-
-def explain(checkpoint: Checkpoint, wanted: Sequence[str], *, engines: Sequence[str] = ()) -> tuple[DecisionRow, ...]:
-    """What every engine profile decides about the modules that some patterns match, and by which entry.
-
-    Raises UsageError for a pattern that matches nothing.
-    """
-    world = world_of(checkpoint)
-    names, unmatched = _matching(world, wanted)
-    if unmatched:
-        raise UsageError(
-            f"no module matches {unmatched[0]!r}", subject=unmatched[0], hint="mtpfix list shows the draft's modules"
-        )
-    chosen = wanted_releases(engines, _format_name(world)) if engines else None
-    shown: list[Engine] = [ENGINES[name] for name in (chosen or ENGINES)]
-    selected = frozenset(names)
-    rows = [
-        row
-        for table in tables(world, _shown_judges(judges(world, shown), chosen))
-        for unit_row, answer in table.decided
-        for name in _members(unit_row.unit)
-        if name in selected
-        for row in (_decision_row(table, name, unit_row.unit, _runtime(unit_row), answer),)
-    ]
-    order = {name: place for place, name in enumerate(names)}
-    return tuple(sorted(rows, key=lambda row: order[row.module]))
-
-
-def _runtime(row: object) -> str:
-    asked = getattr(row, "ask", None)
-    return asked.runtime if asked is not None else ""
-
-
-def _decision_row(table: Table, name: str, unit: Unit, runtime: str, answer: Answer) -> DecisionRow:
-    profile, cause = table.judge.profile, answer.cause
-    listed = bool(cause.pointer) and table.fragment is not None
-    return DecisionRow(
-        module=name,
-        part=table.judge.part,
-        engine=profile.engine,
-        version=profile.first,
-        releases=profile.releases,
-        latest=profile.latest,
-        runtime_name=runtime,
-        decision=answer.decision,
-        stored=unit.stored.scheme.name,
-        rule="" if listed else cause.rule or "no entry of the config decides",
-        file=table.fragment.file if listed and table.fragment else "",
-        pointer=table.fragment.pointer + cause.pointer if listed and table.fragment else "",
-        entry=cause.entry if listed else "",
-        scheme=answer.scheme,
-    )
 
 
 def _notes(world: World) -> tuple[str, ...]:
@@ -535,4 +469,4 @@ def _notes(world: World) -> tuple[str, ...]:
     return tuple(notes)
 
 
-__all__ = ["DraftRow", "VerdictKind", "analyse", "draft_rows", "explain", "matching_modules", "repaired", "status_of"]
+__all__ = ["DraftRow", "VerdictKind", "analyse", "draft_rows", "repaired", "status_of"]

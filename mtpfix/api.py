@@ -17,7 +17,7 @@ from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.source import parse
 from mtpfix.errors import FindingsError, UsageError
 from mtpfix.frozen import replace
-from mtpfix.model import Checkpoint, DecisionRow, Plan, Report, Source
+from mtpfix.model import Checkpoint, Explanation, Plan, Report, Source
 
 if TYPE_CHECKING:
     from mtpfix.analysis import DraftRow
@@ -54,8 +54,9 @@ def check(
 
     Raises UnreadableError where nothing can be concluded, UsageError for an engine that is none.
     """
-    checkpoint = read(source, access, keep_index=unsafe)
-    return analysis.analyse(checkpoint, engines=tuple(engines), scope=scope, unsafe=unsafe, atlas=atlas)
+    with opening.naming(os.fspath(source)):
+        checkpoint = read(source, access, keep_index=unsafe)
+        return analysis.analyse(checkpoint, engines=tuple(engines), scope=scope, unsafe=unsafe, atlas=atlas)
 
 
 def plan(report: Report) -> Plan:
@@ -215,22 +216,32 @@ def grafting(
 
 
 def explain(
-    source: Pathish, patterns: Sequence[str], *, engines: Sequence[str] = (), access: Access | None = None
-) -> tuple[DecisionRow, ...]:
-    """What each engine decides about the modules that the patterns mean. UsageError where one means none."""
-    return analysis.explain(read(source, access), tuple(patterns), engines=tuple(engines))
+    source: Pathish, names: Sequence[str], *, engines: Sequence[str] = (), access: Access | None = None
+) -> Explanation:
+    """What each engine decides about the modules that some names mean, and how each name was understood.
+
+    names  modules, patterns over them (`mtp.**`), tensors, or what an engine calls a module, as in its traceback
+
+    Raises UsageError where one means no module.
+    """
+    from mtpfix import explaining
+
+    with opening.naming(os.fspath(source)):
+        return explaining.explain(read(source, access), tuple(names), engines=tuple(engines))
 
 
 def override(source: Pathish, engine: str, *, access: Access | None = None) -> Override:
     """The flags to serve a checkpoint with as if it were repaired, or why none can do it; `engine`: vllm or sglang."""
     from mtpfix import override as flags
 
-    return flags.override(read(source, access), engine)
+    with opening.naming(os.fspath(source)):
+        return flags.override(read(source, access), engine)
 
 
 def draft_tensors(source: Pathish, *, access: Access | None = None) -> tuple[DraftRow, ...]:
     """The draft's tensors, in the order of the files."""
-    return analysis.draft_rows(read(source, access))
+    with opening.naming(os.fspath(source)):
+        return analysis.draft_rows(read(source, access))
 
 
 def diff_of(repair: Plan) -> str:
@@ -256,17 +267,21 @@ def snapshot(source: Pathish, *, access: Access | None = None) -> bytes:
     from mtpfix.checkpoint.bundle import pack
 
     access = access or Access()
-    with opening.opened(_mended(parse(source, access.revision)), access) as (found, files):
+    with (
+        opening.naming(os.fspath(source)),
+        opening.opened(_mended(parse(source, access.revision)), access) as (found, files),
+    ):
         return pack(found, files)
 
 
 def read(source: Pathish, access: Access | None = None, *, keep_index: bool = False) -> Checkpoint:
-    """The checkpoint of a source: headers and JSON files. Raises UnreadableError, UsageError for what is no source.
+    """The checkpoint of a source: headers and JSON files. Raises UsageError for what is no source.
 
     keep_index  of a directory or bundle the index is kept even where it says what the headers say
     """
     access = access or Access()
-    return opening.read(_mended(parse(source, access.revision)), access, keep_index=keep_index)
+    with opening.naming(os.fspath(source)):
+        return opening.read(_mended(parse(source, access.revision)), access, keep_index=keep_index)
 
 
 def _mended(source: Source) -> Source:

@@ -26,6 +26,15 @@ class MtpfixError(Exception):
         super().__init__(message)
         self.subject = subject
         self.hint = hint
+        self._place = ""
+
+    def __str__(self) -> str:
+        return self._place + super().__str__()
+
+    def within(self, source: str, joint: str) -> None:
+        """Name the checkpoint too, as it was given, where the error names only a file in it."""
+        if not self._place and self.subject not in source and not super().__str__().startswith(source):
+            self._place = source + joint
 
 
 class UnreadableError(MtpfixError):

@@ -356,6 +356,32 @@ class DecisionRow:
     scheme: str = ""
 
 
+class Reading(NamedTuple):
+    """How a name that a user gave was understood.
+
+    kind     `module`: a name of the checkpoint or a pattern over them; `tensor`: its module is meant; `runtime-name`:
+             what engines look modules up by; `holder`: a path with modules below it; `parameter`: nothing of this name
+             is stored, the name before its last dot is a module or a runtime name; `namesake`: a module's own name that
+             engines look other modules up by as well
+    modules  those that are meant; of a `namesake` the others
+    engines  of a runtime name: those that use it
+    """
+
+    asked: str
+    kind: Literal["module", "tensor", "runtime-name", "holder", "parameter", "namesake"]
+    modules: tuple[str, ...]
+    engines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Decisions on some modules, how the names that asked for them were understood, and why there are no decisions."""
+
+    rows: tuple[DecisionRow, ...]
+    readings: tuple[Reading, ...] = ()
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """The draft: what the config declares (the count key's value or None) and what is stored.

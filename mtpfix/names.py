@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _DIGITS = re.compile(r"([0-9]+)")
 MAX_NAME = 4096  # characters of a module's name; a longer one is no model's
 _SHOWN = 120
+_ALIKE = 0.7  # of difflib's ratio
 _MOST_DIGITS = 18  # of a 64-bit number, with room; int() refuses thousands of them
 
 NaturalKey = tuple[list[tuple[str, int, str]], str]
@@ -50,3 +52,23 @@ def shown(value: Any) -> str:
     """A value from a file as a message may hold it: without control characters, and not without end."""
     text = repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name that is most like a mistyped one, None where none is like it.
+
+    Names that differ in numbers only are compared once: a checkpoint has tens of thousands of names of a few shapes.
+    """
+    from difflib import get_close_matches
+
+    shapes: dict[str, list[str]] = {}
+    for each in known:
+        shapes.setdefault(_DIGITS.sub("0", each.lower()), []).append(each)
+    found = get_close_matches(_DIGITS.sub("0", brief(name.lower())), shapes, n=1, cutoff=_ALIKE)
+    numbers = _DIGITS.findall(name)
+    return max(shapes[found[0]], key=lambda each: _shared(numbers, _DIGITS.findall(each))) if found else None
+
+
+def _shared(some: Sequence[str], others: Sequence[str]) -> int:
+    """How many numbers two names have in common, place by place; the first of equally good ones is taken."""
+    return sum(one == other for one, other in zip(some, others, strict=False))

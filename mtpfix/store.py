@@ -64,10 +64,12 @@ _HINTS = {
     errno.ENOSPC: "Free some space there, then run it again.",
     errno.EDQUOT: "The disk quota is used up: free some space there, then run it again.",
     errno.EFBIG: "The limit on the size of files is too low (ulimit -f).",
-    errno.EROFS: "The file system is read-only: copy the checkpoint to where it can be written.",
-    errno.EACCES: "Make it writable for this user, or run as the user who owns it.",
-    errno.EPERM: "Make it writable for this user, or run as the user who owns it.",
+    errno.EROFS: "The file system is read-only: copy {folder} to where it can be written.",
+    errno.EACCES: "Make the directory {folder} writable for this user, or run it as the user who owns it.",
+    errno.EPERM: "Make the directory {folder} writable for this user, or run it as the user who owns it.",
 }
+_OTHER = "Look at the directory {folder} and its file system, then run it again."
+_HIDDEN = ".mtpfix-"
 _STATE_HINT = "Undo records are kept there. Set XDG_STATE_HOME to a folder outside the checkpoint that can be written."
 
 
@@ -713,12 +715,19 @@ def _sync(folder: Path) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path, hint: str = "") -> Iterator[None]:
-    """Turns errors of the system into a WriteError that names the path and says what to do."""
+    """Turns errors of the system into a WriteError that names the path and says what to do.
+
+    Files are written beside those that they replace, so it is the folder that has to be writable; of the hidden ones
+    nobody but this module knows.
+    """
     try:
         yield
     except OSError as error:
-        message = f"cannot write {path}: {error.strerror or error}; nothing was changed"
-        raise WriteError(message, subject=str(path), hint=hint or _HINTS.get(error.errno or 0, "")) from error
+        folder = path if path.is_dir() else path.parent
+        about = f"in {folder}" if path.name.startswith(_HIDDEN) else str(path)
+        message = f"cannot write {about}: {error.strerror or error}; nothing was changed"
+        told = hint or _HINTS.get(error.errno or 0, _OTHER).format(folder=folder)
+        raise WriteError(message, subject=str(folder if path.name.startswith(_HIDDEN) else path), hint=told) from error
 
 
 # The lock.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.local import Folder
 from mtpfix.checkpoint.reading import Files, read_checkpoint
+from mtpfix.errors import UnreadableError
 from mtpfix.model import Checkpoint, Source
 
 
@@ -40,3 +42,16 @@ def opened(source: Source, access: Access) -> Iterator[tuple[Source, Files]]:
         yield bundle.source, bundle
     else:
         yield source, Folder(source.id)
+
+
+@contextmanager
+def naming(given: str) -> Iterator[None]:
+    """Errors about a file of a checkpoint name the checkpoint too, as it was given: `model/config.json: line 3 ...`."""
+    try:
+        yield
+    except UnreadableError as error:
+        if os.path.isdir(given):
+            error.within(given.rstrip("/"), "/")
+        else:
+            error.within(given, ": ")
+        raise

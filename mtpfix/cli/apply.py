@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import click
 
@@ -12,10 +13,12 @@ from mtpfix.cli import create_pr, options, remote, summary
 from mtpfix.cli.terminal import echo, page, say, talk
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass
-from mtpfix.model import Report
+from mtpfix.model import EngineRow, Report
 from mtpfix.output import human
+from mtpfix.output.base import Applied
 from mtpfix.output.text import listed
 
+Outcome = Literal["done", "planned", "nothing", "declined"]
 CLEAN, LEFT = 0, 1
 _ELSEWHERE = "--dry-run shows the diff; `hf download` makes a directory of a repository"
 
@@ -45,9 +48,10 @@ class Options:
 def command(ctx: click.Context, /, **values: Any) -> None:
     """Show and make the edits that repair a checkpoint.
 
-    The diff goes to stdout, everything else to stderr. Only JSON files change, all of them or none; weights are
-    never written. `mtpfix undo DIR` takes the edit back, byte for byte. Exit code 0 where all is fixed or nothing
-    was to do, 1 where errors remain.
+    The diff goes to stdout, or the report with --format json; everything else to stderr. What an engine still makes
+    of the result is said last. Only JSON files change, all of them or none; weights are never written. `mtpfix undo
+    DIR` takes the edit back, byte for byte. Exit code 0 where all is fixed or nothing was to do, 1 where errors
+    remain.
 
     --unsafe-fixes sets draft counts and layer types to what is stored, writes the index again from the headers, and
     renames scales in the headers of shards that are only misnamed; no byte of the data changes.
@@ -66,21 +70,23 @@ def run(chosen: Options) -> int:
         return create_pr.run(_job(chosen))
     report = _look(chosen)
     if report.plan.empty:
-        return _nothing_to_write(report)
-    echo(human.plan_text(report.plan, api.diff_of(report.plan), page()))
+        return _nothing_to_write(chosen, report)
+    if not chosen.pull.json:
+        echo(human.plan_text(report.plan, api.diff_of(report.plan), page()))
     if chosen.dry_run:
-        say(f"Would change {human.changes(report.plan)}.")
-        _about_plan(report)
-        return LEFT
+        return _planned(chosen, report)
     if report.source.kind != "local":
         raise UsageError("only a directory can be changed", subject=report.source.id, hint=_ELSEWHERE)
     if not chosen.yes and interactive() and not click.confirm("Write this?", err=True):
+        _tell(chosen, "declined", report)
         say("Nothing was changed.")
         return LEFT
     names = api.apply(report)
     say(f"Changed {listed(names)}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
     _about_plan(report)
-    return _after(_look(chosen))
+    left = _look(chosen)
+    _tell(chosen, "done", report, left)
+    return _after(left)
 
 
 def _job(chosen: Options) -> create_pr.Job:
@@ -110,15 +116,36 @@ def _look(chosen: Options) -> Report:
         )
 
 
+def _tell(chosen: Options, outcome: Outcome, report: Report, left: Report | None = None) -> None:
+    """The whole story for a program, where one listens."""
+    if not chosen.pull.json:
+        return
+    from mtpfix import api
+    from mtpfix.output import json_v1
+    from mtpfix.rules import BY_CODE
+
+    diff = api.diff_of(report.plan)
+    echo(json_v1.line(json_v1.applied(Applied(outcome, report, left, report.plan.files, diff, BY_CODE))))
+
+
+def _planned(chosen: Options, report: Report) -> int:
+    _tell(chosen, "planned", report)
+    say(f"Would change {human.changes(report.plan)}.")
+    _about_plan(report)
+    _still(report.after, report)
+    return LEFT
+
+
 def _about_plan(report: Report) -> None:
     err = page(sys.stderr)
     talk(*human.certificate_lines(report.plan, err), *human.held_back_lines(report, err))
 
 
-def _nothing_to_write(report: Report) -> int:
+def _nothing_to_write(chosen: Options, report: Report) -> int:
+    _tell(chosen, "nothing", report)
     if report.status == "clean":
         say("Nothing to do: the checkpoint is clean.")
-        return CLEAN
+        return _after(report)
     say("Nothing was changed: no edit of the JSON files mends this.")
     talk(*human.held_back_lines(report, page(sys.stderr)))
     return _after(report)
@@ -129,5 +156,15 @@ def _after(report: Report) -> int:
     from mtpfix.rules import BY_CODE
 
     errors = [finding for finding in report.findings if finding.severity == "error"]
-    talk(*human.unfixed_lines(errors, BY_CODE, page(sys.stderr)))
+    if errors:
+        talk(*human.unfixed_lines(errors, BY_CODE, page(sys.stderr)))
+    else:
+        _still(report.engines, report)
     return LEFT if errors else CLEAN
+
+
+def _still(rows: Sequence[EngineRow], report: Report) -> None:
+    """The engines that do not load it all the same."""
+    from mtpfix.rules import BY_CODE
+
+    talk(*human.still_lines(rows, report.findings, BY_CODE, page(sys.stderr)))

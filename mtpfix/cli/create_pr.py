@@ -32,7 +32,7 @@ _OPTIONS = (
         type=click.Choice(["human", "json"]),
         default="human",
         show_default=True,
-        help="How to write what became of the pull request.",
+        help="json: one document about the plan and what became of it, in place of the diff.",
     ),
 )
 
@@ -47,8 +47,10 @@ class Request:
     json: bool
 
     def __post_init__(self) -> None:
-        if not self.wanted and (self.message is not None or self.force or self.json):
-            raise click.UsageError("--commit-message, --force and --format json go with --create-pr")
+        given = {"--commit-message": self.message is not None, "--force": self.force}
+        if not self.wanted and any(given.values()):
+            names = " and ".join(name for name, there in given.items() if there)
+            raise click.UsageError(f"{names} can only be used with --create-pr")
         if self.message is not None and not self.message.strip():
             raise click.UsageError("--commit-message is empty; is a variable unset?")
 

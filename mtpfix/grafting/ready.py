@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from mtpfix.bulk import Tell
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.hub import Repository
-from mtpfix.checkpoint.opening import opened
+from mtpfix.checkpoint.opening import naming, opened
 from mtpfix.checkpoint.reading import read_checkpoint
 from mtpfix.checkpoint.recorded import Recorder
 from mtpfix.frozen import dataclass
@@ -43,15 +43,16 @@ class Ready:
 def from_base(here: Source, base: Source, access: Access) -> Iterator[tuple[Read, Read, Repository | None]]:
     """A checkpoint and its base, read; a base on the Hub stays open. Raises UnreadableError."""
     with opened(here, access) as (source, files):
-        own = _read(source, Recorder(files))
+        own = _read(here.id, source, Recorder(files))
     with opened(base, access) as (source, files):
-        other = _read(source, Recorder(files))
+        other = _read(base.id, source, Recorder(files))
         repository = files if isinstance(files, Repository) else None
         if repository:
             repository.keep()
         yield own, other, repository
 
 
-def _read(source: Source, recorder: Recorder) -> Read:
-    checkpoint = read_checkpoint(source, recorder)
+def _read(given: str, source: Source, recorder: Recorder) -> Read:
+    with naming(given):
+        checkpoint = read_checkpoint(source, recorder)
     return Read(checkpoint, recorder.held())

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Literal, Protocol
 
 from mtpfix.frozen import dataclass, field
-from mtpfix.model import DecisionRow, Finding, Plan, Report, Source, Tensor
+from mtpfix.model import Explanation, Finding, Plan, Report, Source, Tensor
 
 
 @dataclass(frozen=True)
@@ -259,6 +259,23 @@ class CheckResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Applied:
+    """A repair, made or planned, or why there is none.
+
+    outcome     `done`, `planned`, `nothing` (to change), `declined` (by who was asked)
+    report      the checkpoint as it was found
+    afterwards  the checkpoint as it is now, where it was changed
+    """
+
+    outcome: Literal["done", "planned", "nothing", "declined"]
+    report: Report
+    afterwards: Report | None = None
+    files: tuple[str, ...] = ()
+    diff: str = ""
+    rules: Mapping[str, RuleText] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class TensorList:
     """The draft's tensors; `every`: one line for each, none collapsed."""
 
@@ -337,7 +354,7 @@ class Format:
 
     name: str
     check: Callable[[CheckResult, Page], str]
-    explain: Callable[[tuple[DecisionRow, ...], Page], str] | None = None
+    explain: Callable[[Explanation, Page], str] | None = None
     tensors: Callable[[TensorList, Page], str] | None = None
     rules: Callable[[RuleList, Page], str] | None = None
     symptoms: Callable[[tuple[Symptom, ...], Page], str] | None = None

@@ -263,6 +263,25 @@ def silences(found: Iterable[matrix.Why], page: Page) -> list[str]:
     ]
 
 
+def still_lines(
+    rows: Sequence[EngineRow], findings: Iterable[Finding], rules: Mapping[str, RuleText], page: Page
+) -> list[str]:
+    """The releases that do not load a checkpoint although all was done that can be, and the warnings that say why."""
+    found = [why for why in matrix.causes(rows) if why.verdict in _TROUBLE]
+    lines: list[str] = []
+    for why in found:
+        reason = f": {why.reason}" if why.reason else ""
+        text = f"Still {why.verdict}: {why.engine} {listing.spans(why.spans, page)}, {listed(why.parts)}{reason}."
+        lines += [paint(line, page, "yellow") for line in paragraph(text, page, hanging="  ")]
+    ill = {why.engine for why in found}
+    for finding in findings:
+        if finding.severity == "warning" and any(_NAME.split(spec)[0] in ill for spec in finding.engines):
+            name = f" {rules[finding.rule].name}" if finding.rule in rules else ""
+            why_not = finding.message.partition(". ")[0].rstrip(".")
+            lines += paragraph(f"{finding.rule}{name}: {why_not}.", page, indent="  ", hanging="    ")
+    return lines
+
+
 def first_few(modules: Sequence[str]) -> str:
     """The first few brace forms of some names."""
     groups = collapsed(modules)

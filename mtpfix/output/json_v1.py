@@ -13,8 +13,9 @@ from typing import Any, Literal, TypedDict
 
 import mtpfix
 from mtpfix import releases
-from mtpfix.model import Certificate, DecisionRow, EngineRow, Finding, Plan, Report
+from mtpfix.model import Certificate, Contrast, DecisionRow, EngineRow, Explanation, Finding, Plan, Report
 from mtpfix.output.base import (
+    Applied,
     CheckResult,
     DecisionText,
     Disagreement,
@@ -77,6 +78,13 @@ class LocationV1(TypedDict):
     pointer: str
 
 
+class ContrastV1(TypedDict):
+    stored: str
+    built: str
+    engines: list[str]
+    modules: list[str]
+
+
 class FindingV1(TypedDict):
     rule: str
     name: str
@@ -89,6 +97,7 @@ class FindingV1(TypedDict):
     modules: list[str]
     module_count: int
     locations: list[LocationV1]
+    contrasts: list[ContrastV1]
 
 
 class CertificateV1(TypedDict):
@@ -137,7 +146,7 @@ class PlanV1(TypedDict):
 
 
 class ReportV1(TypedDict):
-    """What `check` says of one source."""
+    """What `check` says of one source; `after`: its `engines` with the plan, none without one."""
 
     schema_version: Literal[1]
     mtpfix: str
@@ -148,6 +157,7 @@ class ReportV1(TypedDict):
     findings: list[FindingV1]
     plan: PlanV1
     notes: list[str]
+    after: list[EngineV1]
 
 
 class EntryCauseV1(TypedDict):
@@ -173,11 +183,20 @@ class DecisionV1(TypedDict):
     stored: str
 
 
+class ReadingV1(TypedDict):
+    asked: str
+    kind: str
+    modules: list[str]
+    engines: list[str]
+
+
 class ExplanationV1(TypedDict):
-    """What `explain` says."""
+    """What `explain` says; `understood`: what it took each name for, `reason`: why no decision is known."""
 
     schema_version: Literal[1]
     decisions: list[DecisionV1]
+    understood: list[ReadingV1]
+    reason: str
 
 
 class TensorV1(TypedDict):
@@ -320,6 +339,17 @@ class GraftV1(TypedDict):
     report: ReportV1
 
 
+class AppliedV1(TypedDict):
+    """What `apply` says; `report`: the checkpoint as it was found, `afterwards`: what it is now, if it changed."""
+
+    schema_version: Literal[1]
+    outcome: Literal["done", "planned", "nothing", "declined"]
+    files: list[str]
+    diff: str
+    report: ReportV1
+    afterwards: ReportV1 | None
+
+
 class ProposalV1(TypedDict):
     """What `apply --create-pr` says; `status` is that of what the pull request holds, or of the repository."""
 
@@ -460,6 +490,7 @@ def report(value: Report, rules: Mapping[str, RuleText]) -> ReportV1:
         "findings": [_finding(finding, rules.get(finding.rule)) for finding in value.findings],
         "plan": _plan(value.plan),
         "notes": list(value.notes),
+        "after": [_engine(row) for row in value.after],
     }
 
 
@@ -508,6 +539,16 @@ def _finding(finding: Finding, rule: RuleText | None) -> FindingV1:
         "modules": list(finding.modules),
         "module_count": finding.module_count,
         "locations": [{"file": place.file, "pointer": place.pointer} for place in finding.locations],
+        "contrasts": [_contrast(one) for one in finding.contrasts],
+    }
+
+
+def _contrast(value: Contrast) -> ContrastV1:
+    return {
+        "stored": value.stored,
+        "built": value.built,
+        "engines": list(value.engines),
+        "modules": list(value.modules),
     }
 
 
@@ -564,9 +605,17 @@ def _certificate(value: Certificate) -> CertificateV1:
     }
 
 
-def explanation(rows: Iterable[DecisionRow]) -> ExplanationV1:
+def explanation(found: Explanation) -> ExplanationV1:
     """Decisions in their published shape."""
-    return {"schema_version": VERSION, "decisions": [_decision(row) for row in rows]}
+    return {
+        "schema_version": VERSION,
+        "decisions": [_decision(row) for row in found.rows],
+        "understood": [
+            {"asked": one.asked, "kind": one.kind, "modules": list(one.modules), "engines": list(one.engines)}
+            for one in found.readings
+        ],
+        "reason": found.reason,
+    }
 
 
 def _decision(row: DecisionRow) -> DecisionV1:
@@ -726,6 +775,18 @@ def graft(found: Grafted) -> GraftV1:
     }
 
 
+def applied(found: Applied) -> AppliedV1:
+    """A repair, made or planned, in its published shape."""
+    return {
+        "schema_version": VERSION,
+        "outcome": found.outcome,
+        "files": list(found.files),
+        "diff": found.diff,
+        "report": report(found.report, found.rules),
+        "afterwards": report(found.afterwards, found.rules) if found.afterwards else None,
+    }
+
+
 def proposal(outcome: ProposalText) -> ProposalV1:
     """What became of a pull request in its published shape."""
     found = outcome.pull_request
@@ -847,7 +908,7 @@ def line(document: object) -> str:
 FORMAT = Format(
     name="json",
     check=_check_text,
-    explain=lambda rows, _page: line(explanation(rows)),
+    explain=lambda found, _page: line(explanation(found)),
     tensors=lambda listing, _page: line(tensors(listing.rows)),
     rules=lambda chosen, _page: line(rules(chosen.rules)),
     symptoms=lambda found, _page: line(symptoms(found)),

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from mtpfix.frozen import dataclass
-from mtpfix.model import DecisionRow
+from mtpfix.model import DecisionRow, Explanation, Reading
 from mtpfix.output import matrix
 from mtpfix.output.base import (
     EngineFacts,
@@ -25,6 +25,8 @@ from mtpfix.output.base import (
 from mtpfix.output.collapse import collapsed
 from mtpfix.output.text import Cell, clean, listed, page_text, paint, paragraph, plural, table
 
+_FEW = 3
+_WILD = frozenset("*?[")
 _PLAIN = frozenset({"bf16", "f16", "f32"})
 _NEITHER = frozenset({"", "odd", "other"})
 _OPENING = re.compile(r"\s*-|\s{4}|[A-Z][a-z ]{0,15}: ")
@@ -53,8 +55,33 @@ class _Decided:
     cause: str
 
 
-def explain_text(rows: tuple[DecisionRow, ...], page: Page) -> str:
-    """For each module: engine, releases, decision, runtime name, what decided. Modules decided alike are one block."""
+def explain_text(found: Explanation, page: Page) -> str:
+    """How names were understood, unless they are modules'; then for each module: engine, releases, decision, runtime
+    name, what decided. Modules decided alike are one block."""
+    told = [words for reading in found.readings if (words := _reading(reading))]
+    head = [line for words in told for line in paragraph(words, page, hanging="  ")]
+    if found.reason:
+        head += paragraph(f"Nothing is known of what engines decide: {found.reason}.", page)
+    blocks = [*([head] if head else []), *_blocks(found.rows, page)]
+    return page_text(line for at, block in enumerate(blocks) for line in ([""] if at else []) + block)
+
+
+def _reading(reading: Reading) -> str:
+    """How a name was understood, as a sentence; "" where it is plainly a module's."""
+    modules, engines = [group.pattern for group in collapsed(reading.modules)], listed(reading.engines)
+    few = listed(modules) if len(modules) <= _FEW else plural(len(reading.modules), "module")
+    looks = "looks" if len(reading.engines) == 1 else "look"
+    return {
+        "module": "",
+        "tensor": f"{reading.asked}: {'tensors' if _WILD & set(reading.asked) else 'a tensor'} of {few}",
+        "runtime-name": f"{reading.asked}: the name that {engines} {looks} up for {few}",
+        "holder": f"{reading.asked}: a path with {plural(len(reading.modules), 'module')} below it",
+        "parameter": f"{reading.asked}: no tensor of this name is stored; it would be a parameter of {few}",
+        "namesake": f"{reading.asked}: {engines} {looks} up this name for {few} too",
+    }[reading.kind]
+
+
+def _blocks(rows: tuple[DecisionRow, ...], page: Page) -> list[list[str]]:
     engines = dict.fromkeys(row.engine for row in rows)
     known = {engine: matrix.releases(row for row in rows if row.engine == engine) for engine in engines}
     modules: dict[str, list[DecisionRow]] = {}
@@ -66,8 +93,7 @@ def explain_text(rows: tuple[DecisionRow, ...], page: Page) -> str:
         alike.setdefault((own[0].stored, tuple(one for one, _ in decided)), {})[module] = tuple(
             name for _, name in decided
         )
-    blocks = [_block(stored, decided, names, page) for (stored, decided), names in alike.items()]
-    return page_text(line for at, block in enumerate(blocks) for line in ([""] if at else []) + block)
+    return [_block(stored, decided, names, page) for (stored, decided), names in alike.items()]
 
 
 def _decided(rows: Sequence[DecisionRow], known: Mapping[str, Sequence[str]]) -> list[tuple[_Decided, str]]:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from checkpoints import build, deepseek_v3, glm4_moe, qwen3_next
 
-from mtpfix.analysis import analyse, explain
+from mtpfix.analysis import analyse
+from mtpfix.explaining import explain
 from mtpfix.model import Checkpoint, Report
 from mtpfix.output.base import CheckResult, Page
 from mtpfix.output.html import check_page
@@ -98,7 +99,7 @@ def test_a_click_tells_the_tensors_the_decision_and_the_entry_that_decided(tab: 
     assert re.search(r"weight\s+BF16\s+128 × 128", told)
     (row,) = (
         row
-        for row in explain(checkpoint(), ["model.layers.3.mlp.experts.0.gate_proj"], engines=["vllm"])
+        for row in explain(checkpoint(), ["model.layers.3.mlp.experts.0.gate_proj"], engines=["vllm"]).rows
         if row.latest and row.part == "draft"
     )
     assert row.runtime_name in told

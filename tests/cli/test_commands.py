@@ -17,7 +17,7 @@ from mtpfix import api, store
 from mtpfix.checkpoint.access import Access
 from mtpfix.cli import COMMANDS, main
 from mtpfix.errors import ConflictError, UnreadableError, UsageError, WriteError
-from mtpfix.model import Plan, Report, Source
+from mtpfix.model import Explanation, Plan, Report, Source
 
 Run = Callable[..., Result]
 
@@ -377,7 +377,7 @@ def test_explain(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def explain(path: str, patterns: tuple[str, ...], **more: Any) -> Any:
         asked.append((path, patterns, more))
-        return factories.decisions()
+        return Explanation(factories.decisions())
 
     monkeypatch.setattr(api, "explain", explain)
     result = run("explain", "x", "mtp.**", "lm_head", "--engine", "vllm")

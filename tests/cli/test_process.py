@@ -284,3 +284,35 @@ def test_completion_scripts(shell: str) -> None:
         check=False,
     )
     assert "mtpfix" in done.stdout
+
+
+def test_apply_tells_programs_what_it_did(broken: Path) -> None:
+    """The same plan as `check` has, what would change, what changed, and what the checkpoint is then."""
+    plan = json.loads(run("check", broken, "--format", "json").stdout)["plan"]
+    would = run("apply", broken, "--dry-run", "--format", "json")
+    assert would.returncode == 1
+    planned = json.loads(would.stdout)
+    assert (planned["outcome"], planned["report"]["plan"], planned["afterwards"]) == ("planned", plan, None)
+    assert planned["diff"] == run("apply", broken, "--dry-run").stdout
+    done = json.loads(run("apply", broken, "--format", "json").stdout)
+    assert (done["outcome"], done["files"]) == ("done", planned["files"])
+    assert (done["report"]["status"], done["afterwards"]["status"]) == ("fixable", "clean")
+    again = json.loads(run("apply", broken, "--format", "json").stdout)
+    assert (again["outcome"], again["files"], again["diff"]) == ("nothing", [], "")
+
+
+def test_apply_tells_who_still_fails(broken: Path) -> None:
+    """SGLang looks this draft up under the target's names: no entry mends it there."""
+    would, done, again = (run("apply", broken, *more) for more in (("--dry-run",), (), ()))
+    for said in (would, done, again):
+        assert "Still fails: sglang 0.5.9–0.5.23, draft: " in said.stderr
+        assert "MTP015 not-representable: no safe entry covers " in " ".join(said.stderr.split())
+    assert run("apply", broken, "--engine", "vllm").stderr == "Nothing to do: the checkpoint is clean.\n"
+
+
+def test_errors_name_the_checkpoint_as_it_was_given(broken: Path) -> None:
+    (broken / "config.json").write_text("{")
+    for args in (("check", broken, broken), ("list", broken), ("explain", broken, "x"), ("apply", broken)):
+        assert run(*args).stderr.startswith(f"Error: {broken}/config.json: line 1 ")
+    here = run("check", ".", cwd=broken).stderr
+    assert here.startswith("Error: ./config.json: line 1 ")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from checkpoints import build, glm4_moe, qwen3_next
 
-from mtpfix.analysis import analyse, explain
+from mtpfix.analysis import analyse
+from mtpfix.explaining import explain
 from mtpfix.model import Checkpoint, Finding
 
 
@@ -25,7 +26,7 @@ def test_a_contrast_is_what_explain_says_of_these_releases() -> None:
     found = finding(checkpoint, "MTP001")
     (one,) = found.contrasts
     assert (one.stored, one.built, one.modules) == ("bf16", "nvfp4", ("mtp.fc",))
-    rows = [row for row in explain(checkpoint, ["mtp.fc"], engines=["vllm"]) if row.part == "draft"]
+    rows = [row for row in explain(checkpoint, ["mtp.fc"], engines=["vllm"]).rows if row.part == "draft"]
     wrong = [release for row in rows if row.decision == "quantized" for release in row.releases]
     # vllm-0.25.0: the drafter builds mtp.fc in full precision.
     assert one.engines == ("vllm<0.25.0",)
@@ -42,6 +43,6 @@ def test_releases_that_build_other_modules_stand_apart() -> None:
     for found in analyse(checkpoint, scope="all").findings:
         for one in found.contrasts:
             for name in one.modules:
-                rows = explain(checkpoint, [name])
+                rows = explain(checkpoint, [name]).rows
                 assert {row.stored for row in rows} == {one.stored}
                 assert one.built in {row.scheme if row.decision == "quantized" else row.decision for row in rows}

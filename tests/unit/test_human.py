@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from snapshot import same_as_snapshot
 
-from mtpfix.model import Contrast, Plan, Report, Source
+from mtpfix.model import Contrast, Explanation, Plan, Reading, Report, Source
 from mtpfix.output import human, listing, matrix, quiet
 from mtpfix.output.base import (
     ChangePoint,
@@ -66,7 +66,7 @@ VIEWS: dict[str, Callable[[Page], str]] = {
     "check-clean": report_text(factories.clean()),
     "check-not-fixable": report_text(factories.not_fixable()),
     "check-several": lambda page: checked(page, factories.clean(), factories.not_fixable()),
-    "explain": lambda page: listing.explain_text(factories.decisions(), page),
+    "explain": lambda page: listing.explain_text(Explanation(factories.decisions()), page),
     "list": lambda page: listing.tensors_text(TensorList(factories.tensors()), page),
     "list-all": lambda page: listing.tensors_text(TensorList(factories.tensors()[:3], every=True), page),
     "rules": lambda page: listing.rules_text(RuleList(factories.RULES), page),
@@ -211,7 +211,9 @@ def test_names_cannot_steer_the_terminal() -> None:
     tensor = factories.FakeTensor(HOSTILE, HOSTILE, (1,), HOSTILE, HOSTILE, HOSTILE)
     for encoding in ("utf-8", "ascii"):
         page = Page(80, encoding=encoding)
-        text = checked(page, report) + listing.explain_text((row,), page)
+        text = checked(page, report) + listing.explain_text(
+            Explanation((row,), (Reading(HOSTILE, "tensor", (HOSTILE,)),)), page
+        )
         text += listing.tensors_text(TensorList((tensor,), every=True), page)
         text += listing.tensors_text(TensorList((tensor,)), page) + quiet.FORMAT.check(CheckResult((report,)), page)
         assert all(char.isprintable() for char in text.replace("\n", ""))

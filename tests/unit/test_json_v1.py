@@ -11,9 +11,10 @@ import jsonschema
 import pytest
 
 import mtpfix
-from mtpfix.model import Edit
+from mtpfix.model import Contrast, Edit, Explanation, Reading
 from mtpfix.output import json_v1
 from mtpfix.output.base import (
+    Applied,
     ChangePoint,
     CheckResult,
     Disagreement,
@@ -26,6 +27,7 @@ from mtpfix.output.base import (
 )
 
 SCHEMA = json.loads(resources.files("mtpfix").joinpath("output/schema_v1.json").read_text("utf-8"))
+READING = Reading("fc", "runtime-name", ("mtp.fc",), ("sglang",))
 PAGE = Page()
 BOOK = {rule.code: rule for rule in factories.RULES}
 FACTS = EngineFacts("vllm", ("0.12.0", "0.33.0"), (ChangePoint("fp8", "0.33.0", "leaf-lists", "vllm 0.33.0 fp8.py:1"),))
@@ -51,7 +53,7 @@ def test_the_keys_are_those_of_the_contract() -> None:
     document = valid(json_v1.FORMAT.check(CheckResult((factories.fixable(),), BOOK), PAGE), "report")
     assert list(document) == [
         *("schema_version", "mtpfix", "source", "checkpoint", "status", "engines", "findings", "plan"),
-        "notes",
+        *("notes", "after"),
     ]
     assert list(document["source"]) == ["kind", "id", "revision"]
     assert list(document["checkpoint"]) == ["family", "format", "schemes", "tensors", "shards", "draft"]
@@ -61,7 +63,7 @@ def test_the_keys_are_those_of_the_contract() -> None:
     ]
     assert list(document["findings"][0]) == [
         *("rule", "name", "kind", "severity", "fix", "message", "hint", "engines", "modules", "module_count"),
-        "locations",
+        *("locations", "contrasts"),
     ]
     assert list(document["plan"]) == ["files", "certificate", "held_back", "index", "renames"]
 
@@ -103,6 +105,29 @@ def test_what_is_told_beside_findings_is_there_for_programs_too() -> None:
     assert (document["engines"][0]["error"], document["engines"][0]["modules"]) == ("KeyError", ["a"])
 
 
+def test_what_a_person_sees_side_by_side_is_there_for_programs_too() -> None:
+    """What is stored against what is built, and the matrix as it is after the plan."""
+    contrast = Contrast("bf16", "nvfp4", ("vllm<0.25.0",), ("mtp.fc",))
+    report = factories.fixable(
+        findings=(factories.finding(contrasts=(contrast,)),),
+        after=factories.engine_rows("vllm", "draft", ("0.12.0", "loads")),
+    )
+    document = valid(json_v1.FORMAT.check(CheckResult((report,), BOOK), PAGE), "report")
+    assert document["findings"][0]["contrasts"] == [
+        {"stored": "bf16", "built": "nvfp4", "engines": ["vllm<0.25.0"], "modules": ["mtp.fc"]}
+    ]
+    assert [(row["part"], row["verdict"]) for row in document["after"]] == [("draft", "loads")]
+
+
+@pytest.mark.parametrize("outcome", ["done", "planned", "nothing", "declined"])
+def test_a_repair_is_valid(outcome: Any) -> None:
+    after = factories.clean() if outcome == "done" else None
+    found = Applied(outcome, factories.fixable(), after, ("config.json",), "--- a/config.json\n", BOOK)
+    document = valid(json_v1.line(json_v1.applied(found)), "applied")
+    assert (document["outcome"], document["files"]) == (outcome, ["config.json"])
+    assert (document["afterwards"] is None) == (outcome != "done")
+
+
 def test_several_sources_are_an_array_also_where_one_is_left() -> None:
     two = CheckResult((factories.clean(), factories.fixable()), BOOK, several=True)
     assert [d["status"] for d in valid(json_v1.FORMAT.check(two, PAGE), "reports")] == ["clean", "fixable"]
@@ -112,7 +137,10 @@ def test_several_sources_are_an_array_also_where_one_is_left() -> None:
 
 def test_decisions_are_decided_by_an_entry_or_a_rule() -> None:
     assert json_v1.FORMAT.explain is not None
-    document = valid(json_v1.FORMAT.explain(factories.decisions(), PAGE), "explanation")
+    document = valid(json_v1.FORMAT.explain(Explanation(factories.decisions(), (READING,)), PAGE), "explanation")
+    assert document["understood"] == [
+        {"asked": "fc", "kind": "runtime-name", "modules": ["mtp.fc"], "engines": ["sglang"]}
+    ]
     rule, *_, entry = document["decisions"]
     assert rule["decided_by"] == {"rule": "no entry matches"}
     assert entry["decided_by"] == {
@@ -152,7 +180,9 @@ def test_a_document_is_one_line_of_ascii_whatever_the_names_hold() -> None:
 
 # Members that came after the first release of version 1: a reader must not rely on them.
 ADDED = {
-    "report": {"notes"},
+    "report": {"notes", "after"},
+    "finding": {"contrasts"},
+    "explanation": {"understood", "reason"},
     "engine": {"modules", "error"},
     "plan": {"held_back", "index", "renames"},
     "certificate": {"tensors_renamed", "names_listed", "names_unlisted"},
@@ -164,6 +194,10 @@ ADDED = {
     [
         (json_v1.ReportV1, "report"),
         (json_v1.FindingV1, "finding"),
+        (json_v1.ContrastV1, "contrast"),
+        (json_v1.ReadingV1, "reading"),
+        (json_v1.ExplanationV1, "explanation"),
+        (json_v1.AppliedV1, "applied"),
         (json_v1.EngineV1, "engine"),
         (json_v1.CheckpointV1, "checkpoint"),
         (json_v1.DraftV1, "draft"),

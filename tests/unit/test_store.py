@@ -301,7 +301,9 @@ def test_a_directory_without_rights() -> None:
         with pytest.raises(WriteError) as caught:
             apply_files(world / "checkpoint", OLD, NEW)
         assert caught.value.subject.startswith(os.path.realpath(world / "checkpoint"))
-        assert "writable" in caught.value.hint
+        place = os.path.realpath(world / "checkpoint")
+        assert f"Make the directory {place} writable" in caught.value.hint
+        assert ".mtpfix-" not in str(caught.value)
         assert content(world / "checkpoint") == OLD | REST
         assert recover(world / "checkpoint") == "none"
 
