@@ -120,7 +120,7 @@ class Checkpoint:
 
     modules     module name -> RawModule, in shard and header order
     files       every JSON file that was read, by name; only files that parsed
-    duplicates  tensor names that more than one shard holds
+    duplicates  tensors that another shard holds, too, or of a module that is stored once more in files that count
     """
 
     source: Source

@@ -76,10 +76,23 @@ class Collector:
 
 
 def join(name: str, parts: Iterable[tuple[str, Cells]], opened: Collection[str], lost: list[Tensor]) -> RawModule:
-    """A module from its parts in several shards, in the order in which they are read; copies that lose go to `lost`."""
+    """A module from its parts in several shards, in the order in which they are read; copies that lose go to `lost`.
+
+    A part in a file that engines do not open goes as a whole where files that they open hold one of its tensors: it is
+    another version of the module, whose scales belong to no weight that is loaded.
+    """
+    parts = tuple(parts)
+    held_open = {cell.suffix for shard, cells in parts if shard in opened for cell in cells}
+    old = {shard for shard, cells in parts if shard not in opened and any(cell.suffix in held_open for cell in cells)}
+    lost.extend(
+        Tensor(tensor_name(name, cell.suffix), cell.dtype, cell.shape, shard)
+        for shard, cells in parts
+        if shard in old
+        for cell in cells
+    )
     copies: dict[str, list[tuple[Cell, str]]] = {}
     for shard, cells in parts:
-        for cell in cells:
+        for cell in cells if shard not in old else ():
             copies.setdefault(cell.suffix, []).append((cell, shard))
     kept: dict[Cell, str] = {}
     for suffix, held in copies.items():

@@ -109,6 +109,7 @@ def run(chosen: Options) -> int:
             return _nothing(plan, chosen)
         if chosen.dry_run:
             return _planned(plan, chosen)
+        plan.require()
         asked = not chosen.yes and interactive()
         if asked:
             echo(_text(plan, chosen, "planned"))
@@ -127,8 +128,9 @@ def _nothing(plan: GraftPlan, chosen: Options) -> int:
 
 
 def _planned(plan: GraftPlan, chosen: Options) -> int:
-    write(_text(plan, chosen, "planned"), chosen.output)
+    write(_text(plan, chosen, "refused" if plan.refusal else "planned"), chosen.output)
     _about(plan)
+    plan.require()
     say(f"Would change {listed(_files(plan))}.")
     return LEFT
 
@@ -185,7 +187,7 @@ def _grafted(plan: GraftPlan, directory: str, status: Any) -> Grafted:
         base=plan.base,
         status=status,
         report=plan.report,
-        reason=plan.reason,
+        reason=plan.refusal.message if plan.refusal else plan.reason,
         shard=plan.shard,
         size=plan.layout.size if plan.layout else 0,
         written=plan.size,

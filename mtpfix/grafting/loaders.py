@@ -18,8 +18,24 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 
+from mtpfix.engines.openings import OPENINGS
+
 SUFFIX = ".safetensors"
-SORTED_SINCE = {"vllm": "0.16.0", "sglang": "0.5.13"}
+# What each engine does, in words: with old copies that have another dtype or shape, with a file that SGLang adds, with
+# one that the index names no longer.
+UNLIKE = (
+    "vLLM and SGLang load every tensor of the files that the index names, whatever it says of it, and stop on these; "
+    "TensorRT-LLM does so with every file of the folder; transformers takes the copy of the file that sorts last, the "
+    "new one"
+)
+UNASKED = (
+    "SGLang loads this file last for this model, although no index names it, and the old tensors over the new ones; "
+    "vLLM and transformers do not open it, TensorRT-LLM opens every file of the folder"
+)
+UNNAMED = (
+    "vLLM, SGLang and transformers do not open it; TensorRT-LLM opens every file of the folder, and finds the old "
+    "tensors, too"
+)
 _ADDED = "mtp.safetensors"
 _ADDED_FOR = ("Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM")
 _DIGITS = re.compile(r"(\d+)")
@@ -28,6 +44,18 @@ _DIGITS = re.compile(r"(\d+)")
 def is_added_unasked(name: str, architectures: Iterable[str]) -> bool:
     """Whether SGLang loads a file that the index does not name."""
     return name == _ADDED and any(found in _ADDED_FOR for found in architectures)
+
+
+def after(name: str) -> str:
+    """What each engine does with a file that comes last and holds tensors of others once more, in the same shape."""
+    return (
+        f"vLLM since {_since('vllm')} and SGLang since {_since('sglang')} read {name} last, so that the new ones stay, "
+        "as in transformers; before, the folder's own order decides, and in TensorRT-LLM none does"
+    )
+
+
+def _since(engine: str) -> str:
+    return next(row.span.since for row in OPENINGS if row.engine == engine and row.order != "any")
 
 
 def last_name(taken: Collection[str], read: Collection[str]) -> str:

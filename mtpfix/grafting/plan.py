@@ -17,7 +17,7 @@ from mtpfix.checkpoint.reading import read_checkpoint
 from mtpfix.checkpoint.recorded import Held, Packed, packed
 from mtpfix.decisions import World, world_of
 from mtpfix.errors import RefusedError
-from mtpfix.frozen import dataclass, field
+from mtpfix.frozen import dataclass, field, replace
 from mtpfix.grafting import fp8, loaders
 from mtpfix.grafting.fit import misfits
 from mtpfix.grafting.index import indexed
@@ -25,6 +25,7 @@ from mtpfix.grafting.layout import Layout, Rewrite, Row, new_file, without
 from mtpfix.grafting.select import Choice, choices
 from mtpfix.model import Checkpoint, Edit, Plan, Report, Source, Tensor
 from mtpfix.names import split_name
+from mtpfix.output.text import listed, plural
 from mtpfix.planning import editable
 from mtpfix.splice import splice
 from mtpfix.storage.modules import tensors_of
@@ -81,10 +82,20 @@ class OldCopy:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a graft that can be shown is not written, and what to do."""
+
+    message: str
+    subject: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraftPlan:
     """A graft.
 
     reason     why there is nothing to graft, or ""
+    refusal    why it is not written without `rewrite`, with which the rest of the plan is made then
     lacking    modules that are needed and that the base does not hold
     shard      the new file; `layout` and `origins` say what is in it
     rewrites   shards that are written again without their old copies; `removed` ones go
@@ -110,6 +121,13 @@ class GraftPlan:
     repair: Plan = field(default_factory=Plan)
     report: Report | None = None
     notes: tuple[str, ...] = ()
+    refusal: Refusal | None = None
+
+    def require(self) -> None:
+        """Raises RefusedError for a graft that is not written as it was asked for."""
+        found = self.refusal
+        if found:
+            raise RefusedError(found.message, subject=found.subject, hint=found.hint)
 
     @property
     def size(self) -> int:
@@ -142,8 +160,12 @@ def plan(here: Read, base: Read, asked: Asked) -> GraftPlan:
     if not chosen:
         return GraftPlan(*sources, reason=_nothing(own, theirs, lacking), lacking=lacking, report=before)
     found = _Graft(here, base, own, theirs, chosen, asked)
+    refusal = found.refusal()
+    if refusal:  # what it is with --rewrite; where that would be refused, too, it is no advice
+        found = _Graft(here, base, own, theirs, chosen, replace(asked, rewrite=True))
+    found.analyse()
     found.refuse_harm(before)
-    return found.plan(lacking)
+    return found.plan(lacking, refusal)
 
 
 def _refuse_misfit(own: World, theirs: World) -> None:
@@ -194,7 +216,6 @@ class _Graft:
         self.rewrites = self._rewrites()
         self.removed = tuple(sorted(self.stale)) if asked.rewrite else ()
         self.jsons = {**self._counted(), self.index: self._new_index()}
-        self.checkpoint, self.report = self._analysed()
 
     # What is in the new shard.
 
@@ -273,7 +294,6 @@ class _Graft:
         return loaders.last_name(taken, read), stale
 
     def _rewrites(self) -> dict[str, Rewrite]:
-        self._refuse_old_copies()
         shards = sorted({copy.tensor.shard for copy in self.old if copy.read}) if self.asked.rewrite else ()
         out = {}
         for shard in shards:
@@ -288,31 +308,21 @@ class _Graft:
             out[shard] = without(kept.header, kept.size, shard, names)
         return out
 
-    def _refuse_old_copies(self) -> None:
-        """Refuse to leave old copies that engines would stop on, or that would be taken for a part of the new ones."""
+    def refusal(self) -> Refusal | None:
+        """Why old copies cannot be left where they are: vLLM or SGLang would stop on them, or load them last."""
         if self.asked.rewrite:
-            return
+            return None
         new = {tensor.name: tensor for tensor in self._new_tensors()}
-        bad = [copy for copy in self.old if not _alike(copy.tensor, new.get(copy.tensor.name))]
-        unasked = [shard for shard in self.stale if loaders.is_added_unasked(shard, self.own.architectures)]
-        if not bad and not unasked:
-            return
-        first = (bad or self.old)[0].tensor
-        read = sorted({copy.tensor.shard for copy in bad if copy.read})
-        where = ", ".join(read or unasked or sorted(self.stale))
-        why = (
-            "vLLM and SGLang load every tensor of a file that they open, and would stop on these"
-            if read
-            else "SGLang loads this file last even where no index names it"
-            if unasked
-            else "engines that read every file of the folder would stop on these"
-        )
-        raise RefusedError(
-            f"{len(bad) or len(self.old)} old tensors, e.g. {first.name} ({first.dtype} {list(first.shape)}), would "
-            f"stay in {where}: {why}",
-            subject=where,
-            hint="add --rewrite: it removes them from the files that hold them",
-        )
+        unlike = [copy.tensor for copy in self.old if copy.read and not _alike(copy.tensor, new.get(copy.tensor.name))]
+        unasked = {shard for shard in self.stale if loaders.is_added_unasked(shard, self.own.architectures)}
+        found = unlike or [copy.tensor for copy in self.old if copy.tensor.shard in unasked]
+        if not found:
+            return None
+        first, where = found[0], listed(sorted({tensor.shard for tensor in found}))
+        what = f"{plural(len(found), 'old tensor')}, e.g. {first.name} ({first.dtype} {list(first.shape)})"
+        why = loaders.UNLIKE if unlike else loaders.UNASKED
+        done = f"writes {where} again without them" if unlike else f"removes {where}"
+        return Refusal(f"{what}, would stay in {where}. {why}", where, f"add --rewrite: it {done}")
 
     # The JSON files.
 
@@ -337,18 +347,18 @@ class _Graft:
 
     # What comes out.
 
-    def _analysed(self) -> tuple[Checkpoint, Report]:
+    def analyse(self) -> None:
+        """The entries that the lists need, and the report on what comes out."""
         written = {self.shard: self.layout, **{name: rewrite.layout for name, rewrite in self.rewrites.items()}}
         shards: dict[str, Packed | None] = {name: packed(made.header, made.size) for name, made in written.items()}
         shards |= dict.fromkeys(self.removed)
         files = self.here.held.changed(self.jsons, shards)
         checkpoint = read_checkpoint(self.here.checkpoint.source, files)
         first = analysis.analyse(checkpoint, engines=self.asked.engines, scope=self.asked.scope)
-        self.repair = first.plan
-        checkpoint = analysis.repaired(checkpoint, first.plan.after)
-        if not first.plan.edits:
-            return checkpoint, first
-        return checkpoint, analysis.analyse(checkpoint, engines=self.asked.engines, scope=self.asked.scope)
+        self.repair, self.report = first.plan, first
+        if first.plan.edits:
+            checkpoint = analysis.repaired(checkpoint, first.plan.after)
+            self.report = analysis.analyse(checkpoint, engines=self.asked.engines, scope=self.asked.scope)
 
     def refuse_harm(self, before: Report) -> None:
         """Refuse a graft after which an engine loads a part worse than before, or none loads the draft."""
@@ -389,7 +399,7 @@ class _Graft:
         sizes = [_block_size(world) for world in (self.own, self.theirs)]
         return None not in sizes and sizes[0] != sizes[1]
 
-    def plan(self, lacking: tuple[str, ...]) -> GraftPlan:
+    def plan(self, lacking: tuple[str, ...], refusal: Refusal | None) -> GraftPlan:
         old = self.here.held.jsons
         after = {**self.jsons, **self.repair.after}
         order = sorted(after, key=lambda name: name == self.index)
@@ -409,6 +419,7 @@ class _Graft:
             repair=self.repair,
             report=self.report,
             notes=tuple(self._notes()),
+            refusal=refusal,
         )
 
     def _notes(self) -> Iterator[str]:
@@ -416,19 +427,20 @@ class _Graft:
         for scheme, count in sorted(stored.items()):
             done = "dequantized to BF16" if self.recipes else "grafted as the base stores them"
             yield f"{count} modules are {scheme} in the base: {done}"
-        left = [copy for copy in self.old if copy.read and not self.asked.rewrite]
+        if self.asked.rewrite:
+            return
+        new = {tensor.name: tensor for tensor in self._new_tensors()}
+        left = [copy for copy in self.old if copy.read and _alike(copy.tensor, new.get(copy.tensor.name))]
         if left:
-            since = ", ".join(f"{engine} {release}" for engine, release in loaders.SORTED_SINCE.items())
-            yield (
-                f"{len(left)} old copies of the same shape stay in files that engines read; the new ones are loaded "
-                f"over them, since {self.shard} comes last from {since} on, and in the folder's own order before; "
-                "--rewrite removes them"
+            kept = (
+                "1 old copy of the same shape stays"
+                if len(left) == 1
+                else f"{len(left)} old copies of the same shape stay"
             )
-        if self.stale and not self.removed:
-            yield (
-                f"{', '.join(sorted(self.stale))}: no longer named by the index, so that vLLM and SGLang do not open "
-                "it; TensorRT-LLM reads every file of the folder; --rewrite removes it"
-            )
+            yield f"{kept} in files that engines read. {loaders.after(self.shard)}; --rewrite removes what is old"
+        if self.stale:
+            names = listed(sorted(self.stale))
+            yield f"{names}: no longer named by the index. {loaders.UNNAMED}; --rewrite removes what is old"
 
 
 _STANDS = {"loads": "loads", "degrades": "loads wrongly"}

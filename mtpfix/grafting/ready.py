@@ -28,9 +28,13 @@ class Ready:
     repository: Repository | None
 
     def write(self, tell: Tell | None = None) -> UndoRecord | None:
-        """Carry it out, all or nothing; None where there is nothing to do. `tell` hears of every byte written."""
+        """Carry it out, all or nothing; None where there is nothing to do. `tell` hears of every byte written.
+
+        Raises RefusedError where the plan has a refusal.
+        """
         if self.plan.layout is None:
             return None
+        self.plan.require()
         theirs, mine = self.base.held, self.own.held
         needed = {row.shard for row in self.plan.origins}
         needed |= {row.widening.scales[0] for row in self.plan.origins if row.widening}

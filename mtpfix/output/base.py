@@ -299,7 +299,7 @@ class GraftedTensor:
 class Grafted:
     """A graft, done or planned, or why there is none.
 
-    status     `done`, `planned`, `nothing`
+    status     `done`, `planned`, `nothing`, `refused`: planned, and not written as it was asked for
     size       of the new shard; `written`: bytes that are written with it
     diff       of the config files
     replaced   the checkpoint's own tensors that the new ones take the place of, and whether engines still read them
@@ -308,7 +308,7 @@ class Grafted:
 
     directory: str
     base: Source
-    status: Literal["done", "planned", "nothing"]
+    status: Literal["done", "planned", "nothing", "refused"]
     report: Report
     reason: str = ""
     shard: str = ""

@@ -321,7 +321,7 @@ class GraftV1(TypedDict):
     """What `graft` says; `status` of the checkpoint is that of `report`, afterwards."""
 
     schema_version: Literal[1]
-    outcome: Literal["done", "planned", "nothing"]
+    outcome: Literal["done", "planned", "nothing", "refused"]
     directory: str
     base: SourceV1
     reason: str

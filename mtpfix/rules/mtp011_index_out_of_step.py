@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from mtpfix.engines.openings import SINGLE_FILE, TITLES, read_last, since
-from mtpfix.model import Checkpoint, Finding, FixKind, Index, Location, Tensor
+from mtpfix.model import Checkpoint, Finding, FixKind, Index, Location, Severity, Tensor
 from mtpfix.names import tensor_name
 from mtpfix.rules.base import Context, Rule, plural
 
@@ -18,7 +18,8 @@ it names and take every tensor of these, whatever else it says; TensorRT-LLM ope
 file that it leaves out is never read, however right the rest is. A file that it names and that is missing stops
 vLLM since 0.26.0 and SGLang since 0.5.17, and earlier releases go on without it. Of a tensor in two files that
 are opened the copy that is read later stays: vLLM goes by the numbers in file names since 0.16.0, SGLang by the
-alphabet since 0.5.13, earlier releases as the folder lists them.
+alphabet since 0.5.13, earlier releases as the folder lists them. Where the copy that the index means is read
+last either way, in the same dtype and shape, it is a warning.
 Fix: `mtpfix apply --unsafe-fixes` writes from the headers what the index has to say; it changes what engines
 load, so it is no safe fix. Missing files are better brought back than forgotten. Where headers do not tell which
 of several copies is right, or where the target cannot do without what is missing, nothing is written.
@@ -147,6 +148,7 @@ def _copies(context: Context) -> Iterator[Finding]:
             f"{' and '.join(files)}. {_winner(files)}{unlike}",
             "headers do not say which copy is right: remove all but one",
             fix="none",
+            severity="warning" if not unlike and _is_settled(checkpoint, both) else "error",
         )
     for shard in dict.fromkeys(copy.shard for copy in old):
         names = tuple(copy.name for copy in old if copy.shard == shard)
@@ -158,7 +160,24 @@ def _copies(context: Context) -> Iterator[Finding]:
             f"index leaves it out, {who}",
             "remove the file that is left over",
             fix="none",
+            severity="error" if shard == SINGLE_FILE or _reads_all(context) else "warning",
         )
+
+
+def _reads_all(context: Context) -> bool:
+    """Whether an engine serves the checkpoint that opens every file of the folder: TensorRT-LLM reads ModelOpt's."""
+    return context.fmt is not None and context.fmt.name == "modelopt"
+
+
+def _is_settled(checkpoint: Checkpoint, copies: list[Tensor]) -> bool:
+    """Whether the copy that the index means is the one that engines read last, in either order."""
+    index = checkpoint.files.get(checkpoint.index.file) if checkpoint.index else None
+    names: Mapping[str, str] = index.value["weight_map"] if index else {}
+    for copy in copies:
+        files = [copy.shard, _kept_shard(checkpoint, copy.name)]
+        if {read_last("natural", files), read_last("alphabetical", files)} != {names.get(copy.name)}:
+            return False
+    return True
 
 
 def _winner(files: list[str]) -> str:
@@ -217,7 +236,7 @@ def _finding(
     hint: str,
     *,
     fix: FixKind = "unsafe",
-    severity: str = "error",
+    severity: Severity = "error",
 ) -> Finding:
     index, reindex = context.world.checkpoint.index, context.reindex
     can = fix == "unsafe" and reindex is not None and reindex.change is not None
@@ -225,7 +244,7 @@ def _finding(
     hints = [text for text in (hint, way) if text]
     return Finding(
         rule="MTP011",
-        severity="note" if severity == "note" else "error",
+        severity=severity,
         fix="unsafe" if can else "none",
         message=message,
         hint=", or ".join(hints) if can else "; ".join(hints),

@@ -108,6 +108,17 @@ def test_old_copies(run: Run, tmp_path: Path) -> None:
     assert "Error: 4 old tensors, e.g. mtp.fc.weight (U8 [128, 128])" in result.stderr
     assert "Hint: add --rewrite" in result.stderr
     assert content(here) == old
+    dry = run("graft", "here", "--from", "base", "-n")
+    assert dry.exit_code == 1
+    assert dry.stdout.startswith("1 tensor from base")
+    assert "Error: 4 old tensors" in dry.stderr
+    assert "Would change" not in dry.stderr
+    document = json.loads(run("graft", "here", "--from", "base", "-n", "--format", "json").stdout)
+    jsonschema.validate(document, SCHEMA)
+    assert document["outcome"] == "refused"
+    assert document["reason"].startswith("4 old tensors")
+    assert {row["read"] for row in document["replaced"]} == {True}
+    assert content(here) == old
     result = run("graft", "here", "--from", "base", "--rewrite", "--format", "json")
     assert result.exit_code == 0
     document = json.loads(result.stdout)

@@ -13,7 +13,7 @@ from mtpfix.checkpoint.index import INDEX, agrees, index_name, read_index, shard
 from mtpfix.checkpoint.local import Folder, read_local
 from mtpfix.checkpoint.reading import read_checkpoint
 from mtpfix.errors import UnreadableError
-from mtpfix.model import Index, RawModule, Source, Tensor
+from mtpfix.model import Cell, Index, RawModule, Source, Tensor
 
 ONE: Tensors = {"m.a.weight": ("BF16", (4, 4)), "m.a.bias": ("BF16", (4,)), "m.norm.weight": ("BF16", (4,))}
 TWO: Tensors = {"m.b.weight": ("BF16", (4, 4)), "mtp.fc.weight": ("BF16", (4, 8)), "mtp.fc.bias": ("BF16", (4,))}
@@ -96,9 +96,10 @@ def test_the_copy_that_is_read_last_is_kept(tmp_path: Path) -> None:
     assert named.duplicates == last.duplicates
     assert named.modules["x"].shard == "b.safetensors"
     write_index(tmp_path, {"x.weight": "a.safetensors"})
-    alone = read_local(tmp_path)  # nothing opens b.safetensors
-    assert alone.duplicates == (Tensor("x.weight", "U8", (2, 1), "b.safetensors"),)
-    assert alone.modules["x"].shards == ("a.safetensors", "b.safetensors")
+    alone = read_local(tmp_path)  # nothing opens b.safetensors: the scale in it is of the weight that nobody reads
+    old = (Tensor("x.weight", "U8", (2, 1), "b.safetensors"), Tensor("x.weight_scale", "F32", (), "b.safetensors"))
+    assert alone.duplicates == old
+    assert alone.modules["x"] == RawModule("x", (Cell("weight", "BF16", (2, 2)),), "a.safetensors")
 
 
 def test_a_module_in_two_shards(tmp_path: Path) -> None:
