@@ -1,6 +1,7 @@
 """The build's own step: a wheel holds the family files as JSON too, which takes a thirtieth of the time to read.
 
-A tree without them (a clone, an editable install) reads the TOML, so that an edit counts at once.
+A tree without them (a clone, an editable install) reads the TOML, so that an edit counts at once, and keeps what it
+read beside Python's bytecode (mtpfix/packaged.py).
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from mtpfix import releases
 from mtpfix.alike import NONE, Alike
 from mtpfix.checkpoint.jsonfiles import NAMES, parse_json
+from mtpfix.checkpoint.reading import paused_collection
 from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, tables_under, world_of
 from mtpfix.engines.registry import ENGINES
 from mtpfix.errors import UsageError
@@ -115,6 +116,7 @@ def _within(name: str, op: str, bound: str) -> bool:
     return {">=": one >= other, "<=": one <= other, "==": one == other, "<": one < other, ">": one > other}[op]
 
 
+@paused_collection()
 def analyse(
     checkpoint: Checkpoint,
     *,

@@ -7,7 +7,6 @@ to say. A line means what its first symptom says; of a log the last line that me
 from __future__ import annotations
 
 import re
-import tomllib
 from functools import lru_cache
 from math import prod
 
@@ -45,7 +44,7 @@ class Match:
 @lru_cache(maxsize=1)
 def symptoms() -> tuple[Symptom, ...]:
     """Every symptom, in the order in which they are tried."""
-    raw = tomllib.loads(packaged.text("data/symptoms.toml"))
+    raw = packaged.table("data/symptoms")
     means = raw["means"]
     return tuple(
         Symptom(

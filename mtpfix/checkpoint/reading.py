@@ -50,7 +50,7 @@ def read_checkpoint(source: Source, files: Files, *, keep_index: bool = False) -
     names = tuple(files.names())
     _require_config(source, names)
     parsed, problems = _json_files(files, names)
-    with _paused_collection():
+    with paused_collection():
         collector = Collector()
         _collect(collector, files, shard_names(names))
         index = _index(collector, files, names, parsed, problems, keep_index=keep_index)
@@ -69,8 +69,8 @@ def read_checkpoint(source: Source, files: Files, *, keep_index: bool = False) -
 
 
 @contextmanager
-def _paused_collection() -> Iterator[None]:
-    """No garbage collection: reading makes 100,000 objects that stay, and each pass would walk all of them."""
+def paused_collection() -> Iterator[None]:
+    """No garbage collection: a checkpoint is 100,000 objects that stay, and each pass would walk all of them."""
     was_on = gc.isenabled()
     gc.disable()
     try:

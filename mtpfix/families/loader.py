@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -15,8 +13,6 @@ from mtpfix.model import Mapper
 from mtpfix.releases import Span, after, modelled
 
 Row = Mapping[str, Any]
-
-_HEAD = re.compile(r"^\[\[?(\w+)", re.MULTILINE)  # of a table: nothing else in a file starts a line with a bracket
 
 
 @lru_cache(maxsize=64)
@@ -30,45 +26,18 @@ def load(name: str) -> Family:
 
 
 def read(name: str) -> Row:
-    """A data file: in a wheel the JSON that the build made of it, elsewhere the TOML."""
-    return _compiled(name) or _parsed(packaged.text(f"families/{name}.toml"))
-
-
-def _compiled(name: str) -> Row | None:
-    try:
-        found: Row = json.loads(packaged.text(f"families/{name}.json"))
-    except OSError:
-        return None
-    return found
-
-
-def _parsed(text: str) -> Row:
-    import tomllib  # 3 ms, and a wheel needs it for nothing
-
-    return tomllib.loads(text)
+    """A data file."""
+    return packaged.table(f"families/{name}")
 
 
 @lru_cache(maxsize=1)
-def _blocks() -> Row | None:
-    return _compiled("blocks")
+def _blocks() -> Row:
+    return read("blocks")
 
 
-@lru_cache(maxsize=1)
-def _block_texts() -> Mapping[str, str]:
-    """The text of each table of blocks.toml. A family uses a tenth of them, and parsing all takes 11 ms."""
-    text = packaged.text("families/blocks.toml")
-    heads = [*_HEAD.finditer(text)]
-    ends = [*(head.start() for head in heads[1:]), len(text)]
-    texts: dict[str, str] = {}
-    for head, end in zip(heads, ends, strict=True):
-        texts[head[1]] = texts.get(head[1], "") + text[head.start() : end]
-    return texts
-
-
-@lru_cache(maxsize=1024)
 def block(name: str) -> Row:
     """A table of blocks.toml. Raises KeyError where there is none of that name."""
-    table: Row = (_blocks() or _parsed(_block_texts()[name]))[name]
+    table: Row = _blocks()[name]
     return table
 
 
