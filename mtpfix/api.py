@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mtpfix.grafting.ready import Ready
     from mtpfix.hub.pull_request import Outcome
     from mtpfix.override import Override
-    from mtpfix.store import Change
+    from mtpfix.store import UndoRecord, Way
 
 Pathish = str | os.PathLike[str]
 Scope = Literal["mtp", "all"]
@@ -104,19 +104,24 @@ def ensure(path: Pathish, *, engines: Sequence[str] = (), scope: Scope = "mtp") 
     return report
 
 
-def undo(path: Pathish) -> tuple[str, ...]:
+def undo(path: Pathish, *, way: Way = "exact") -> tuple[str, ...]:
     """Take the last apply on a directory back, byte for byte; the names of the files that changed.
 
-    Raises UsageError where there is nothing to take back, ConflictError where a file was changed since.
+    way  where a JSON file was changed since. `exact`: nothing is taken back; `keep-edits`: only what the apply did is,
+         and what was edited stays; `force`: the file becomes what it was, and what stands there is kept beside the
+         undo records
+
+    Raises UsageError where there is nothing to take back, ConflictError where a file was changed since and `way` does
+    not help.
     """
-    return tuple(change.name for change in undone(path))
+    return tuple(change.name for change in undone(path, way=way).changes)
 
 
-def undone(path: Pathish) -> tuple[Change, ...]:
-    """The same, with what each file was before and is no longer."""
+def undone(path: Pathish, *, way: Way = "exact", dry_run: bool = False) -> UndoRecord:
+    """The same, with what each file was before and is no longer; with `dry_run` nothing is written."""
     from mtpfix import store
 
-    return store.undo(os.fspath(path)).changes
+    return store.undo(os.fspath(path), way, dry_run=dry_run)
 
 
 def open_pr(

@@ -33,6 +33,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import stat
 import time
 import zlib
@@ -45,12 +46,15 @@ from typing import Any, Literal, NamedTuple
 from mtpfix import bulk
 from mtpfix.errors import READ_HINT, ConflictError, UnreadableError, UsageError, WriteError
 from mtpfix.frozen import dataclass, replace
+from mtpfix.merging import taken_back
+from mtpfix.output.text import listed
 
 JOURNAL = ".mtpfix-journal.json"
 JSON, SUFFIX = ".json", ".safetensors"
 LOCK_SECONDS = 20.0
 
 Maker = Callable[[Path], None] | None
+Way = Literal["exact", "keep-edits", "force"]
 Outcome = Literal["none", "old", "new", "foreign"]
 
 _LIKE = "config.json"  # whose owner and mode a new file gets
@@ -70,6 +74,12 @@ _HINTS = {
 }
 _OTHER = "Look at the directory {folder} and its file system, then run it again."
 _HIDDEN = ".mtpfix-"
+_EDITED_HINT = "`mtpfix undo {place} --keep-edits` takes back only what mtpfix did; with --dry-run it shows the diff."
+_FORCE_HINT = (
+    "`mtpfix undo {place} --force` makes it what it was before mtpfix and keeps what is there now in {folder}; with "
+    "--dry-run it shows the diff."
+)
+_LARGE_HINT = "Put back the file that mtpfix wrote, then run it again; or download the checkpoint again."
 _STATE_HINT = "Undo records are kept there. Set XDG_STATE_HOME to a folder outside the checkpoint that can be written."
 
 
@@ -156,12 +166,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class UndoRecord:
-    """A change that was made: the directory's real path, the record's file, the time (ISO 8601, UTC), the files."""
+    """A change that was made: the directory's real path, the record's file, the time (ISO 8601, UTC), the files.
+
+    kept  after an undo that was forced: where the files are that were changed since, name by name
+    """
 
     directory: str
     path: Path
     time: str
     changes: tuple[Change, ...]
+    kept: tuple[tuple[str, Path], ...] = ()
 
 
 _UNMADE = Stamp(-1, -1)
@@ -207,31 +221,40 @@ def apply_files(
         return _swap(place, _Journal("apply", record.path.name, secrets.token_hex(8), changes), record, makers)
 
 
-def undo(directory: str | Path) -> UndoRecord:
+def undo(directory: str | Path, way: Way = "exact", *, dry_run: bool = False) -> UndoRecord:
     """Takes the last apply back: the first bytes, modes and symlinks. Returns its record, which is gone then.
 
-    A symlink comes back if its target still has the first bytes, else a regular file does. Raises UsageError if
-    there is nothing to undo, ConflictError if a file was changed since, UnreadableError if the record is damaged,
-    WriteError if something cannot be written. Then nothing has changed.
+    way      what to do where a JSON file was changed since. `exact`: refuse; `keep-edits`: what was edited stays, and
+             only what the apply did goes; `force`: the file becomes what it was before the apply, and what stands there
+             now is kept in the state folder
+    dry_run  nothing is written
+
+    A symlink comes back if its target still has the first bytes, else a regular file does. A file that is what it was
+    already stays. The record that is returned tells what was taken back: its `new` states are those that were there.
+    Raises UsageError if there is nothing to undo, ConflictError if a file was changed since and `way` does not help,
+    UnreadableError if the record is damaged, WriteError if something cannot be written. Then nothing has changed.
     """
     with _locked(directory) as place:
         _recover_or_refuse(place)
         for path in reversed(_records(place)):
             record = _read_record(path)
             if all(_is(place, change.name, change.old) for change in record.changes):
-                with writing(path, _STATE_HINT):
-                    _drop_record(path)  # it never happened, or was taken back by hand
+                if not dry_run:
+                    with writing(path, _STATE_HINT):
+                        _drop_record(path)  # it never happened, or was taken back by hand
                 continue
-            for change in record.changes:
-                _expect(place, change.name, change.new)
-            changes = tuple(Change(row.name, row.new, row.old) for row in reversed(record.changes))
+            changes = _way_back(place, record, way)
+            undone = replace(record, changes=tuple(Change(row.name, row.new, row.old) for row in reversed(changes)))
+            if dry_run:
+                return undone
+            undone = _kept(place, record, undone) if way == "force" else undone
             _swap(
                 place,
                 _Journal("undo", path.name, secrets.token_hex(8), _unmade(changes)),
                 record,
                 _makers(place, record),
             )
-            return record
+            return undone
         raise UsageError(
             f"there is nothing to undo in {place}",
             subject=str(place),
@@ -433,6 +456,86 @@ def _recover_or_refuse(place: Path) -> None:
         raise ConflictError(
             f"{path} is of no change that was made here", subject=path, hint="Look at it, then delete it."
         )
+
+
+# The way back.
+
+
+def _way_back(place: Path, record: UndoRecord, way: Way) -> tuple[Change, ...]:
+    """From what is there to what was, the last change first."""
+    edited = [row for row in record.changes if not (_is(place, row.name, row.new) or _is(place, row.name, row.old))]
+    if edited:
+        _require_way(place, record, edited, way)
+    return tuple(
+        _resolved(place, row, way) if row in edited else Change(row.name, row.new, row.old)
+        for row in reversed(record.changes)
+        if row in edited or not _is(place, row.name, row.old)
+    )
+
+
+def _require_way(place: Path, record: UndoRecord, edited: Sequence[Change], way: Way) -> None:
+    """Refuses where the way does not lead back; says which does."""
+    large = [row.name for row in edited if not _is_json(row)]
+    names = listed([row.name for row in edited])
+    if way == "exact" or large:
+        since = record.time.replace("T", " ").replace("+00:00", " UTC")
+        raise ConflictError(
+            f"{place}: {listed(large) or names} changed since mtpfix wrote there ({since}); nothing was taken back",
+            subject=str(place),
+            hint=_LARGE_HINT if large else _EDITED_HINT.format(place=shlex.quote(str(place))),
+        )
+
+
+def _resolved(place: Path, change: Change, way: Way) -> Change:
+    """The way back of a JSON file that was changed since."""
+    now = _present(place, change.name)
+    if way == "force":
+        return Change(change.name, now, change.old)
+    if not isinstance(now, Content) or not isinstance(change.old, Content) or not isinstance(change.new, Content):
+        raise _no_merge(place, change.name, "it is gone" if now is None else "it is a file that mtpfix made")
+    try:
+        merged = taken_back(change.name, change.old.data, change.new.data, now.data)
+    except UnreadableError as error:
+        raise _no_merge(place, change.name, str(error)) from error
+    if merged.conflicts:
+        raise _no_merge(place, change.name, f"it was edited where mtpfix did: {', '.join(merged.conflicts)}")
+    return Change(change.name, now, Content(merged.data, now.mode))
+
+
+def _no_merge(place: Path, name: str, why: str) -> ConflictError:
+    return ConflictError(
+        f"{place / name}: {why}; nothing was taken back",
+        subject=str(place / name),
+        hint=_FORCE_HINT.format(place=shlex.quote(str(place)), folder=state_folder(place)),
+    )
+
+
+def _present(place: Path, name: str) -> Content | None:
+    """A JSON file as it is now."""
+    data = _bytes(place, name)
+    if data is None:
+        if os.path.lexists(place / name):
+            raise _no_merge(place, name, "it is no regular file any more")
+        return None
+    return Content(data, _mode(place / name), os.readlink(place / name) if (place / name).is_symlink() else None)
+
+
+def _is_json(change: Change) -> bool:
+    return all(state is None or isinstance(state, Content) for state in (change.old, change.new))
+
+
+def _kept(place: Path, record: UndoRecord, undone: UndoRecord) -> UndoRecord:
+    """Keeps, beside the records, the files that are there and that mtpfix did not write; the record that says where."""
+    written = {row.name: row.new for row in record.changes}
+    kept: list[tuple[str, Path]] = []
+    for row in undone.changes:
+        if isinstance(row.new, Content) and not _is(place, row.name, written[row.name]):
+            path = state_folder(place) / f"kept-{record.path.stem}-{row.name}"
+            with writing(path, _STATE_HINT):
+                _drop(path)
+                _write(path, row.new.data, 0o600)
+            kept.append((row.name, path))
+    return replace(undone, kept=tuple(kept))
 
 
 # Large files.
@@ -657,7 +760,7 @@ def _expect(place: Path, name: str, state: State) -> None:
     if _is(place, name, state):
         return
     path = place / name
-    what = "is there already" if state is None else "was changed by someone else" if path.is_file() else "is gone"
+    what = "is there already" if state is None else "was changed meanwhile" if path.is_file() else "is gone"
     raise ConflictError(f"{path} {what}; nothing was written", subject=str(path), hint="Look at it, then run it again.")
 
 

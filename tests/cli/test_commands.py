@@ -346,14 +346,32 @@ def test_a_write_that_fails(run: Run, writes: list[Any], monkeypatch: pytest.Mon
 
 
 def test_undo(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = store.Content(b"{}", 0o644), store.Content(b"[]", 0o644)
+    old, new = store.Content(b"{}\n", 0o644), store.Content(b"[]\n", 0o644)
     changes = [store.Change(name, old, new) for name in ("config.json", "hf_quant_config.json")]
-    monkeypatch.setattr(api, "undone", lambda path: changes)
+    kept: list[tuple[str, Path]] = []
+    asked: list[Any] = []
+
+    def undone(path: str, **how: Any) -> store.UndoRecord:
+        asked.append((path, how))
+        return store.UndoRecord(path, Path("/state"), "2026-01-01", tuple(changes), tuple(kept))
+
+    monkeypatch.setattr(api, "undone", undone)
     result = run("undo", "x")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "Restored config.json and hf_quant_config.json.\n"
     changes.append(store.Change("new.safetensors", None, store.Blob(store.Stamp(1, 1), 0o644)))
     assert run("undo", "x").stderr == "Restored config.json and hf_quant_config.json. Removed new.safetensors.\n"
+    kept.append(("config.json", Path("/state/kept")))
+    assert run("undo", "x", "--force").stderr.endswith("The config.json that was there is kept: /state/kept\n")
+    would = run("undo", "x", "--keep-edits", "--dry-run")
+    assert (would.exit_code, would.stdout.count("-[]\n+{}\n")) == (1, 2)
+    assert " ".join(would.stderr.split()).startswith("Would take back what mtpfix did to config.json and hf_")
+        "Would restore config.json and hf_quant_config.json. Would remove "
+    )
+    assert [how for _, how in asked] == [
+        {"way": way, "dry_run": way == "keep-edits"} for way in ("exact", "exact", "force", "keep-edits")
+    ]
+    assert run("undo", "x", "--keep-edits", "--force").exit_code == 2
 
 
 def test_list(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,7 +238,7 @@ def test_two_grafts_at_once(tmp_path: Path) -> None:
     here, base = missing(tmp_path, shards=False)
     with planned(here, base) as one, planned(here, base) as two:
         one.write()
-        with pytest.raises(WriteError, match=r"changed by someone else|is there already"):
+        with pytest.raises(WriteError, match=r"changed meanwhile|is there already"):
             two.write()
     mtpfix.undo(here)
 

@@ -159,17 +159,22 @@ def test_one_that_changes_between_looking_and_writing(place: Path) -> None:
     mine = shard(LONG)[:-1] + b"!"
     (place / S).write_bytes(mine)
     os.utime(place / S, ns=(1, 1))
-    with pytest.raises(ConflictError, match="changed by someone else"):
+    with pytest.raises(ConflictError, match="changed meanwhile"):
         apply_files(place, {S: found[S][0]}, {S: found[S][1]})
     assert (place / S).read_bytes() == mine
 
 
+WAYS: tuple[store.Way, ...] = ("exact", "keep-edits", "force")
+
+
 def test_undo_of_what_was_changed_since(place: Path) -> None:
     change(place, renames(LONG, SHORT))
-    (place / S).write_bytes(shard(LONG))
-    with pytest.raises(ConflictError, match="changed by someone else"):
-        undo(place)
-    assert (place / S).read_bytes() == shard(LONG)
+    mine = shard(LONG)[:-1]
+    (place / S).write_bytes(mine)
+    for way in WAYS:
+        with pytest.raises(ConflictError, match=f"{S} changed since mtpfix wrote there"):
+            undo(place, way)
+    assert (place / S).read_bytes() == mine
 
 
 TEXT = st.text('ab."\\\u00e9\U0001f600 ', min_size=1, max_size=6)
@@ -420,5 +425,5 @@ def test_errno_is_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "open", refused)
     with pytest.raises(WriteError, match="Read-only") as caught:
         change(place, renames(LONG, SHORT))
-    assert "copy the checkpoint" in caught.value.hint
+    assert f"copy {place} to where" in caught.value.hint
     assert content(place) == before

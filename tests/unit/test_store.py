@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -19,7 +20,7 @@ import pytest
 
 from mtpfix import store
 from mtpfix.errors import ConflictError, UnreadableError, UsageError, WriteError
-from mtpfix.store import JOURNAL, Change, Content, apply_files, recover, undo
+from mtpfix.store import JOURNAL, Change, Content, apply_files, recover, state_folder, undo
 
 OLD = {"config.json": b'{"a": 1}\n', "hf_quant_config.json": b'{"b": 1}'}
 NEW = {"config.json": b'{"a": 2}\n', "hf_quant_config.json": b'{"b": 2}'}
@@ -219,9 +220,69 @@ def test_a_file_that_is_not_what_was_read(place: Path, change: str) -> None:
 def test_undo_of_what_was_changed_since(place: Path) -> None:
     apply_files(place, OLD, NEW)
     (place / "config.json").write_bytes(b"mine")
-    with pytest.raises(ConflictError, match="changed by someone else"):
+    with pytest.raises(ConflictError, match=r"config\.json changed since mtpfix wrote"):
         undo(place)
     assert content(place) == NEW | REST | {"config.json": b"mine"}
+
+
+def lists(*entries: str, **more: Any) -> bytes:
+    return json.dumps({"ignore": entries, **more}, indent=1).encode()
+
+
+WAS, MADE = lists("lm_head", kept=1), lists("lm_head", "mtp.fc", kept=1)
+BOTH = ("config.json", "hf_quant_config.json")
+
+
+def edited(place: Path, now: bytes) -> None:
+    """A checkpoint with an entry added to both lists, one of which was edited since."""
+    for name in BOTH:
+        (place / name).write_bytes(WAS)
+    apply_files(place, dict.fromkeys(BOTH, WAS), dict.fromkeys(BOTH, MADE))
+    (place / "config.json").write_bytes(now)
+
+
+def test_an_edit_since_is_kept_and_only_what_was_made_goes(place: Path) -> None:
+    edited(place, lists("lm_head", "mtp.fc", "mine", kept=2))
+    with pytest.raises(ConflictError) as caught:
+        undo(place)
+    assert caught.value.hint.startswith(f"`mtpfix undo {place} --keep-edits`")
+    planned = undo(place, "keep-edits", dry_run=True)
+    assert (place / "hf_quant_config.json").read_bytes() == MADE
+    assert undo(place, "keep-edits").changes == planned.changes
+    assert (place / "config.json").read_bytes() == lists("lm_head", "mine", kept=2)
+    assert (place / "hf_quant_config.json").read_bytes() == WAS
+    with pytest.raises(UsageError, match="nothing to undo"):
+        undo(place, "keep-edits")
+
+
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        (b'{"ignore": "all"}', "it was edited where mtpfix did: /ignore"),
+        (b"{", "line 1 column 2"),
+        (None, "it is gone"),
+    ],
+)
+def test_an_edit_in_the_same_place_takes_force_and_is_not_lost(place: Path, now: bytes | None, why: str) -> None:
+    edited(place, now or b"")
+    if now is None:
+        (place / "config.json").unlink()
+    before = content(place)
+    with pytest.raises(ConflictError, match=re.escape(why)) as caught:
+        undo(place, "keep-edits")
+    assert content(place) == before
+    assert caught.value.hint.startswith(f"`mtpfix undo {place} --force`")
+    assert [name for name, _ in undo(place, "force", dry_run=True).kept] == []
+    done = undo(place, "force")
+    assert {(place / name).read_bytes() for name in BOTH} == {WAS}
+    assert [(name, path.read_bytes()) for name, path in done.kept] == ([("config.json", now)] if now else [])
+    assert all(state_folder(place) in path.parents for _, path in done.kept)
+
+
+def test_a_file_that_was_taken_back_by_hand_stands_in_nobody_s_way(place: Path) -> None:
+    edited(place, WAS)
+    assert [change.name for change in undo(place).changes] == ["hf_quant_config.json"]
+    assert (place / "hf_quant_config.json").read_bytes() == WAS
 
 
 def test_a_record_of_what_was_taken_back_by_hand_is_skipped(place: Path) -> None:
