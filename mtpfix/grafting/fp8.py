@@ -13,48 +13,84 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from mtpfix.checkpoint.headers import DTYPE_BITS
 from mtpfix.frozen import dataclass
 from mtpfix.model import Cell
 
 FP8 = "F8_E4M3"
-SCALES = ("weight_scale_inv", "weight_scale", "scale")
+_SCALES = ("scale_inv", "scale", "weight_scale_inv", "weight_scale")  # behind the name of their weight
+_OWN = ("scale",)  # of a layer whose weight is just `weight`, too
 _NAN, _INFINITY = 0x7FC0, 0x7F800000  # of BF16, of float32
 _NEGATED = bytes(byte ^ 0x80 for byte in range(256))
-_ROWS = 128  # of a weight at once, where no block says how many
+_AT_ONCE = 1 << 20  # bytes of a weight, where its rows have as many
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a weight is widened: its shape, how its scales lie, and how many rows and columns share one."""
+    """How a weight is widened.
+
+    shape   of a matrix; a stack has `count` of them, one behind the other
+    scale   the suffix of its scales, and their `dtype`
+    grid    rows and columns of scales for a matrix; `shared`: one number for all of a stack
+    block   how many rows and columns share a scale
+    """
 
     shape: tuple[int, int]
     scale: str
     dtype: str
     grid: tuple[int, int]
     block: tuple[int, int]
+    count: int = 1
+    shared: bool = False
 
-    @property
-    def step(self) -> int:
-        """How many rows are widened at once."""
-        return min(self.block[0], _ROWS, self.shape[0])
+    def steps(self) -> Iterator[tuple[int, int, slice]]:
+        """What is widened at once: its first row of all, how many rows, and where their scales are among all bytes of
+        them. It has whole rows of scales, or lies within one.
+        """
+        (rows, columns), height = self.shape, self.block[0]
+        most = max(1, _AT_ONCE // columns)
+        most = most // height * height or most
+        wide = self.grid[1] * DTYPE_BITS[self.dtype] // 8
+        for matrix in range(self.count):
+            before, first = 0 if self.shared else matrix * self.grid[0], 0
+            while first < rows:
+                count = min(most, rows - first, most if most >= height else height - first % height)
+                lines = before + first // height, before + -(-(first + count) // height)
+                yield matrix * rows + first, count, slice(lines[0] * wide, lines[1] * wide)
+                first += count
 
 
-def recipe_for(cells: Sequence[Cell]) -> Recipe | None:
-    """How the FP8 weight of a module is widened; None for a module that is stored otherwise."""
+def recipes_for(cells: Sequence[Cell]) -> dict[str, Recipe] | None:
+    """How the FP8 weights of a module are widened, by their suffixes: one, or stacks of experts. None for a module
+    without any, or with one whose scales are not there or lie in a way that is not known."""
     held = {cell.suffix: cell for cell in cells}
-    weight = held.get("weight")
-    suffix = next((name for name in SCALES if name in held), "")
-    if weight is None or weight.dtype != FP8 or len(weight.shape) != 2 or not all(weight.shape) or not suffix:
+    found = {cell.suffix: _recipe(cell, held) for cell in cells if cell.dtype == FP8 and len(cell.shape) > 1}
+    sure = {suffix: recipe for suffix, recipe in found.items() if recipe}
+    return sure if sure and len(sure) == len(found) else None
+
+
+def is_scale(suffix: str) -> bool:
+    """Whether a tensor of an FP8 module has no place beside its weight in BF16."""
+    return suffix.endswith(("scale", "scale_inv"))
+
+
+def _recipe(weight: Cell, held: Mapping[str, Cell]) -> Recipe | None:
+    *stack, rows, columns = weight.shape
+    names = [f"{weight.suffix}_{end}" for end in _SCALES] + [*_OWN] * (weight.suffix == "weight")
+    scale = next((held[name] for name in names if name in held), None)
+    if scale is None or scale.dtype not in _READ or len(stack) > 1 or not all(weight.shape):
         return None
-    rows, columns = weight.shape
-    grid = _grid(held[suffix].shape, rows)
-    blocks = grid and (_block(rows, grid[0]), _block(columns, grid[1]))
-    if not grid or not blocks or not all(blocks) or held[suffix].dtype not in _READ:
+    shared = math.prod(scale.shape) == 1
+    if stack and not shared and scale.shape[:1] != tuple(stack):
         return None
-    return Recipe((rows, columns), suffix, held[suffix].dtype, grid, blocks)
+    grid = _grid(scale.shape[1:] if stack and not shared else scale.shape, rows)
+    block = grid and (_block(rows, grid[0]), _block(columns, grid[1]))
+    if not grid or not block or not all(block):
+        return None
+    return Recipe((rows, columns), scale.suffix, scale.dtype, grid, block, math.prod(stack), shared)
 
 
 def _grid(shape: tuple[int, ...], rows: int) -> tuple[int, int] | None:
@@ -75,33 +111,52 @@ def _block(size: int, pieces: int) -> int:
     return next((1 << power for power in range(3, 12) if -(-size // (1 << power)) == pieces), 0)
 
 
-def widened(recipe: Recipe, rows: bytes | memoryview, first: int, scales: Sequence[float]) -> bytearray:
-    """Some rows of a weight, from row `first` on, as BF16. They share their rows of scales; `scales` is all of them."""
-    columns, (height, width) = recipe.shape[1], recipe.block
-    line = scales[first // height * recipe.grid[1] :][: recipe.grid[1]]
-    view, out = memoryview(rows), bytearray(2 * len(rows))
-    if len(line) == 1:
-        return _translated(bytes(view), line[0], out)
-    whole = memoryview(out)
-    for number, scale in enumerate(line):
-        start, end = number * width, min(number * width + width, columns)
-        places = range(0, len(rows), columns)
-        block = _translated(b"".join([view[at + start : at + end] for at in places]), scale, bytearray())
-        wide, piece = 2 * (end - start), memoryview(block)
-        for row, at in enumerate(places):
-            whole[2 * (at + start) : 2 * (at + end)] = piece[row * wide : row * wide + wide]
+def widened(recipe: Recipe, rows: bytes, scales: Sequence[float]) -> bytearray:
+    """Some rows of a weight as BF16, with their rows of scales; one of `steps`."""
+    columns, height = recipe.shape[1], recipe.block[0]
+    if len(scales) == 1:
+        return _translated(rows, scales[0])
+    out, wide = bytearray(2 * len(rows)), memoryview(rows)
+    target, across = memoryview(out), recipe.grid[1]
+    for number in range(len(scales) // across):
+        start = number * height * columns
+        end = min(start + height * columns, len(rows))
+        _line(recipe, wide[start:end], scales[number * across :][:across], target[2 * start : 2 * end])
     return out
 
 
-def _translated(numbers: bytes, scale: float, out: bytearray) -> bytearray:
+def _line(recipe: Recipe, rows: memoryview, scales: Sequence[float], out: memoryview) -> None:
+    """Rows that share a row of scales."""
+    columns, width = recipe.shape[1], recipe.block[1]
+    if len(scales) == 1:
+        out[:] = _translated(bytes(rows), scales[0])
+        return
+    for number, scale in enumerate(scales):
+        start, end = number * width, min(number * width + width, columns)
+        if width == 1:  # one a column
+            low, high = _tables(scale, math.copysign(1.0, scale))
+            column = bytes(rows[start::columns])
+            out[2 * start :: 2 * columns], out[2 * start + 1 :: 2 * columns] = (
+                column.translate(low),
+                column.translate(high),
+            )
+            continue
+        places = range(0, len(rows), columns)
+        piece = memoryview(_translated(b"".join([rows[at + start : at + end] for at in places]), scale))
+        wide = 2 * (end - start)
+        for row, at in enumerate(places):
+            out[2 * (at + start) : 2 * (at + end)] = piece[row * wide : row * wide + wide]
+
+
+def _translated(numbers: bytes, scale: float) -> bytearray:
     low, high = _tables(scale, math.copysign(1.0, scale))
-    out = out or bytearray(2 * len(numbers))
+    out = bytearray(2 * len(numbers))
     out[0::2] = numbers.translate(low)
     out[1::2] = numbers.translate(high)
     return out
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1 << 13)  # 6 MB
 def _tables(scale: float, _sign: float) -> tuple[bytes, bytes]:
     """The low and the high byte of the BF16 number for each FP8 number under a scale (0.0 and -0.0 are equal keys)."""
     products = [value * scale for value in _E4M3]  # exact: 28 bits at most
@@ -139,7 +194,7 @@ _E4M3 = tuple(_e4m3(number) for number in range(128))
 
 
 def read_scales(recipe: Recipe, raw: bytes) -> tuple[float, ...]:
-    """The scales of a weight as numbers, from their bytes."""
+    """Scales of a weight as numbers, from their bytes."""
     return tuple(_READ[recipe.dtype](raw))
 
 

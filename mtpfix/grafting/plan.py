@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from mtpfix import analysis
 from mtpfix.checkpoint.headers import LENGTH_BYTES, decode
@@ -163,7 +164,10 @@ def plan(here: Read, base: Read, asked: Asked) -> GraftPlan:
     refusal = found.refusal()
     if refusal:  # what it is with --rewrite; where that would be refused, too, it is no advice
         found = _Graft(here, base, own, theirs, chosen, replace(asked, rewrite=True))
-    found.analyse()
+    found.analyse(asked.engines)
+    harmed = found.harm(before)
+    if harmed and not asked.engines and harmed.engine not in found.engines:
+        found.analyse((*found.engines, harmed.engine))  # it joins the plan, which has to do right by it, too
     found.refuse_harm(before)
     return found.plan(lacking, refusal)
 
@@ -219,31 +223,31 @@ class _Graft:
 
     # What is in the new shard.
 
-    def _recipes(self) -> dict[str, fp8.Recipe]:
+    def _recipes(self) -> dict[str, dict[str, fp8.Recipe]]:
         found = {}
         for choice in self.chosen:
             if choice.scheme and choice.scheme.kind == "quantized":
-                recipe = fp8.recipe_for(self.theirs.checkpoint.modules[choice.name].cells)
-                if recipe is None:
+                recipes = fp8.recipes_for(self.theirs.checkpoint.modules[choice.name].cells)
+                if recipes is None:
                     name, scheme = self.theirs.checkpoint.source.id, choice.scheme.name
                     raise RefusedError(
                         f"{name} stores {choice.name} as {scheme}, which cannot be dequantized",
                         subject=choice.name,
-                        hint="only FP8 weights with their scales can; give a base in BF16",
+                        hint="only FP8 weights with a scale a tensor, row, column or block can; give a base in BF16",
                     )
-                found[choice.name] = recipe
+                found[choice.name] = recipes
         return found
 
     def _new_tensors(self) -> Iterator[Tensor]:
         """The rows of the new shard, with the base's shards."""
         for choice in self.chosen:
-            recipe = self.recipes.get(choice.name)
+            recipes = self.recipes.get(choice.name, {})
             for tensor in choice.tensors:
                 suffix = split_name(tensor.name)[1]
-                if recipe is None or suffix == "bias":
-                    yield tensor
-                elif suffix == "weight":
+                if suffix in recipes:
                     yield tensor._replace(dtype="BF16")
+                elif not recipes or not fp8.is_scale(suffix):
+                    yield tensor
 
     def origins(self) -> tuple[Origin, ...]:
         """Where each row's data comes from."""
@@ -253,8 +257,8 @@ class _Graft:
         for row in self.layout.rows:
             module, suffix = split_name(row.name)
             shard = named[row.name].shard
-            recipe, widening = self.recipes.get(module), None
-            if recipe is not None and suffix == "weight":
+            recipe, widening = self.recipes.get(module, {}).get(suffix), None
+            if recipe is not None:
                 scale = named[f"{module}.{recipe.scale}"]
                 widening = Widening(recipe, (scale.shard, *places[scale.shard, scale.name]))
             out.append(Origin(row, shard, *places[shard, row.name], widening))
@@ -347,18 +351,33 @@ class _Graft:
 
     # What comes out.
 
-    def analyse(self) -> None:
+    def analyse(self, engines: tuple[str, ...]) -> None:
         """The entries that the lists need, and the report on what comes out."""
         written = {self.shard: self.layout, **{name: rewrite.layout for name, rewrite in self.rewrites.items()}}
         shards: dict[str, Packed | None] = {name: packed(made.header, made.size) for name, made in written.items()}
         shards |= dict.fromkeys(self.removed)
         files = self.here.held.changed(self.jsons, shards)
         checkpoint = read_checkpoint(self.here.checkpoint.source, files)
-        first = analysis.analyse(checkpoint, engines=self.asked.engines, scope=self.asked.scope)
+        first = analysis.analyse(checkpoint, engines=engines, scope=self.asked.scope)
         self.repair, self.report = first.plan, first
         if first.plan.edits:
             checkpoint = analysis.repaired(checkpoint, first.plan.after)
-            self.report = analysis.analyse(checkpoint, engines=self.asked.engines, scope=self.asked.scope)
+            self.report = analysis.analyse(checkpoint, engines=engines, scope=self.asked.scope)
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines that a plan satisfies unasked."""
+        return tuple(analysis.wanted_releases((), analysis.format_name(self.own)))
+
+    def harm(self, before: Report) -> Harm | None:
+        """The first engine release that loads a part worse than before."""
+        old = _verdicts(before)
+        for (engine, release, part), verdict in _verdicts(self.report).items():
+            was = old.get((engine, release, part), "")
+            worse = was == "loads" or (part == "target" and (was, verdict) == ("degrades", "fails"))
+            if verdict in _FALLS and worse:
+                return Harm(engine, release, part, was, verdict)
+        return None
 
     def refuse_harm(self, before: Report) -> None:
         """Refuse a graft after which an engine loads a part worse than before, or none loads the draft."""
@@ -369,16 +388,16 @@ class _Graft:
             hint = "add --dequantize: it grafts the draft in BF16"
         if quantized and not self.recipes and self._blocks_differ():
             raise RefusedError(f"{as_stored}, in blocks of another size than the config here says", hint=hint)
-        old, new = _verdicts(before), _verdicts(self.report)
-        for key, verdict in new.items():
-            engine, release, part = key
-            was = old.get(key, "")
-            if verdict in _FALLS and (was == "loads" or (part == "target" and (was, verdict) == ("degrades", "fails"))):
-                raise RefusedError(
-                    f"with the graft {engine} {release} would {_FALLS[verdict]} the {part}, and now it {_STANDS[was]}",
-                    subject=self.theirs.checkpoint.source.id,
-                    hint=hint if quantized and not self.recipes else "",
-                )
+        harmed = self.harm(before)
+        if harmed:
+            engine, release, part, was, verdict = harmed
+            raise RefusedError(
+                f"with the graft {engine} {release} would {_FALLS[verdict]} the {part}, and now it {_STANDS[was]}",
+                subject=self.theirs.checkpoint.source.id,
+                hint=hint
+                if quantized and not self.recipes
+                else "name the engines that you serve with, if it is none of them: --engine vllm",
+            )
         drafts = [row for row in self.report.engines if row.part == "draft"]
         known = [row for row in drafts if row.verdict in _KNOWN]
         if known and not self.asked.modules and not any(row.verdict == "loads" for row in known):
@@ -393,7 +412,7 @@ class _Graft:
     def _can_widen(self) -> bool:
         modules = self.theirs.checkpoint.modules
         names = [c.name for c in self.chosen if c.scheme and c.scheme.kind == "quantized"]
-        return all(fp8.recipe_for(modules[name].cells) for name in names)
+        return all(fp8.recipes_for(modules[name].cells) for name in names)
 
     def _blocks_differ(self) -> bool:
         sizes = [_block_size(world) for world in (self.own, self.theirs)]
@@ -445,6 +464,16 @@ class _Graft:
 
 _STANDS = {"loads": "loads", "degrades": "loads wrongly"}
 _FALLS = {"fails": "fail to load", "degrades": "load wrongly"}
+
+
+class Harm(NamedTuple):
+    """A part that a release loads worse than before."""
+
+    engine: str
+    release: str
+    part: str
+    was: str
+    verdict: str
 
 
 def _alike(old: Tensor, new: Tensor | None) -> bool:

@@ -47,7 +47,7 @@ def choices(
     theirs = _within(here, {raw.name: raw for raw in base.draft_modules})
     wrong = _replaced(_wrong(here, findings), theirs, own)
     allowed = _allowed([*own, *theirs, *wrong, *here.lacking], wanted)
-    schemes = {name: unit.stored.scheme for unit in base.units if unit.draft for name in _names_of(unit)}
+    schemes = _schemes(base)
     layers = {layer_of(name) for name in own}
     found = []
     for name, raw in sorted(theirs.items(), key=lambda row: natural_key(row[0])):
@@ -62,6 +62,16 @@ def choices(
     got = {choice.name for choice in found}
     lacking = [name for name in (*wrong, *here.lacking) if name in allowed and name not in got]
     return tuple(found), tuple(dict.fromkeys(lacking))
+
+
+def _schemes(base: World) -> dict[str, StoredScheme]:
+    """How the draft's modules are stored; one with several stacks is as quantized as any of them."""
+    found: dict[str, StoredScheme] = {}
+    for unit in base.units:
+        for name in _names_of(unit) if unit.draft else ():
+            if name not in found or unit.stored.scheme.kind == "quantized":
+                found[name] = unit.stored.scheme
+    return found
 
 
 def _wrong(here: World, findings: Iterable[Finding]) -> dict[str, None]:

@@ -159,13 +159,13 @@ def _widen(origin: Origin, widening: Widening, source: Bytes, target: bulk.Targe
             hint="leave out --dequantize, or look at the base",
         )
     descriptor, at = source.place(shard, start)
-    scales = fp8.read_scales(recipe, _exactly(descriptor, at, end - start, shard))
+    scales = _exactly(descriptor, at, end - start, shard)
     descriptor, at = source.place(origin.shard, origin.start)
-    rows, columns = recipe.shape
-    for first in range(0, rows, recipe.step):
-        count = min(recipe.step, rows - first, recipe.block[0] - first % recipe.block[0]) * columns
-        data = _exactly(descriptor, at + first * columns, count, origin.shard)
-        target.put(fp8.widened(recipe, data, first, scales), origin.row.start + 2 * first * columns)
+    columns = recipe.shape[1]
+    for first, count, lines in recipe.steps():
+        data = _exactly(descriptor, at + first * columns, count * columns, origin.shard)
+        found = fp8.widened(recipe, data, fp8.read_scales(recipe, scales[lines]))
+        target.put(found, origin.row.start + 2 * first * columns)
 
 
 def _exactly(descriptor: int, start: int, count: int, name: str) -> bytes:

@@ -16,17 +16,21 @@ from mtpfix.model import Cell
 
 
 def recipe(rows: int, columns: int, scale: str = "weight_scale_inv", dtype: str = "F32", *grid: int) -> fp8.Recipe:
-    found = fp8.recipe_for((Cell("weight", "F8_E4M3", (rows, columns)), Cell(scale, dtype, grid)))
+    found = fp8.recipes_for((Cell("weight", "F8_E4M3", (rows, columns)), Cell(scale, dtype, grid)))
     assert found is not None
-    return found
+    return found["weight"]
 
 
-def all_of(made: fp8.Recipe, data: bytes, scales: list[float]) -> np.ndarray:
+def all_of(made: fp8.Recipe, data: bytes, scales: list[float] | bytes) -> np.ndarray:
+    """A whole weight widened, from its scales as numbers of float32 or as they are stored."""
+    raw = scales if isinstance(scales, bytes) else struct.pack(f"<{len(scales)}f", *scales)
     out = bytearray()
     columns = made.shape[1]
-    for first in range(0, made.shape[0], made.step):
-        out += fp8.widened(made, data[first * columns : (first + made.step) * columns], first, scales)
-    return np.frombuffer(bytes(out), np.uint16).reshape(made.shape)
+    for first, count, lines in made.steps():
+        assert len(out) == 2 * first * columns
+        rows = data[first * columns : (first + count) * columns]
+        out += fp8.widened(made, rows, fp8.read_scales(made, raw[lines]))
+    return np.frombuffer(bytes(out), np.uint16).reshape(made.count * made.shape[0], columns)
 
 
 def reference(data: bytes, shape: tuple[int, int], scales: np.ndarray, block: tuple[int, int]) -> np.ndarray:
@@ -93,8 +97,68 @@ def test_blocks(shape: tuple[int, int], grid: tuple[int, int]) -> None:
     made = recipe(*shape, "weight_scale_inv", "F32", *grid)
     data = rnd.randbytes(shape[0] * shape[1])
     scales = np.array([rnd.uniform(1e-5, 1e-2) for _ in range(grid[0] * grid[1])], np.float32).reshape(grid)
-    raw = fp8.read_scales(made, scales.tobytes())
-    same(all_of(made, data, list(raw)), reference(data, shape, scales, made.block))
+    same(all_of(made, data, scales.tobytes()), reference(data, shape, scales, made.block))
+
+
+@pytest.mark.parametrize("at_once", [1, 700, 1 << 20])
+@pytest.mark.parametrize(
+    ("shape", "grid"),
+    [
+        ((3, 256, 384), (3, 2, 3)),
+        ((2, 300, 200), (2, 3, 2)),
+        ((2, 300, 200), (2, 3, 1, 2, 1)),
+        ((4, 32, 48), (4,)),
+        ((4, 32, 48), (4, 1, 1)),
+        ((4, 32, 48), (4, 1)),
+        ((4, 32, 48), (4, 32)),
+        ((4, 32, 48), (4, 32, 1)),
+        ((4, 32, 48), (4, 1, 48)),
+        ((4, 32, 96), (4, 32, 3)),
+        ((4, 32, 48), (1,)),
+        ((4, 32, 48), ()),
+        ((1, 32, 48), (1, 1, 1)),
+    ],
+)
+def test_stacks(
+    shape: tuple[int, int, int], grid: tuple[int, ...], at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Experts in one tensor: each as if it were alone, whatever has a scale and however much is done at once."""
+    monkeypatch.setattr(fp8, "_AT_ONCE", at_once)
+    rnd = random.Random(f"{shape}{grid}")
+    cells = (Cell("gate_up_proj", "F8_E4M3", shape), Cell("gate_up_proj_scale_inv", "F32", grid))
+    found = fp8.recipes_for(cells)
+    assert found is not None
+    made = found["gate_up_proj"]
+    data = rnd.randbytes(math.prod(shape))
+    scales = np.array([rnd.uniform(1e-5, 1e-2) for _ in range(math.prod(grid))], np.float32)
+    size = shape[1] * shape[2]
+    each = np.broadcast_to(scales.reshape(-1, math.prod(made.grid)), (shape[0], math.prod(made.grid)))
+    wanted = [
+        reference(data[size * number : size * (number + 1)], shape[1:], each[number].reshape(made.grid), made.block)
+        for number in range(shape[0])
+    ]
+    same(all_of(made, data, scales.tobytes()), np.concatenate(wanted))
+
+
+def test_what_a_module_of_stacks_is_made_of() -> None:
+    cells = [
+        Cell("gate_up_proj", "F8_E4M3", (4, 256, 128)),
+        Cell("gate_up_proj_scale_inv", "F32", (4, 2, 1)),
+        Cell("down_proj", "F8_E4M3", (4, 128, 128)),
+        Cell("down_proj_weight_scale", "BF16", (4,)),
+        Cell("gate_up_proj_bias", "BF16", (4, 256)),
+        Cell("gate_up_proj_input_scale", "F32", ()),
+    ]
+    found = fp8.recipes_for(cells)
+    assert found is not None
+    assert {name: recipe.scale for name, recipe in found.items()} == {
+        "gate_up_proj": "gate_up_proj_scale_inv",
+        "down_proj": "down_proj_weight_scale",
+    }
+    assert [cell.suffix for cell in cells if fp8.is_scale(cell.suffix)] == [
+        "gate_up_proj_scale_inv", "down_proj_weight_scale", "gate_up_proj_input_scale",
+    ]  # fmt: skip
+    assert fp8.recipes_for(cells[:3]) is None  # not one of two only
 
 
 @pytest.mark.parametrize("scale", [math.nan, math.inf, -math.inf, 0.0, -0.0, 3e38, -2.5, 1e-45])
@@ -137,7 +201,10 @@ def test_how_scales_lie(grid: tuple[int, ...], block: tuple[int, int]) -> None:
     [
         (Cell("weight", "BF16", (4, 4)),),
         (Cell("weight", "F8_E4M3", (4, 4)),),
-        (Cell("weight", "F8_E4M3", (4, 4, 4)), Cell("weight_scale", "F32", ())),
+        (Cell("weight", "F8_E4M3", (4, 4, 4, 4)), Cell("weight_scale", "F32", ())),
+        (Cell("weight", "F8_E4M3", (4, 4, 4)), Cell("weight_scale", "F32", (5,))),
+        (Cell("up_proj", "F8_E4M3", (4, 4, 4)), Cell("down_proj_scale", "F32", (4,))),
+        (Cell("weight", "BF16", (4, 4)), Cell("weight_scale", "F32", ())),
         (Cell("weight", "F8_E4M3", (256, 256)), Cell("weight_scale", "F32", (3, 2))),
         (Cell("weight", "F8_E4M3", (256, 256)), Cell("weight_scale", "I32", ())),
         (Cell("weight", "U8", (256, 128)), Cell("weight_scale", "F8_E4M3", (256, 16))),
@@ -145,4 +212,4 @@ def test_how_scales_lie(grid: tuple[int, ...], block: tuple[int, int]) -> None:
     ],
 )
 def test_what_cannot_be_widened(cells: tuple[Cell, ...]) -> None:
-    assert fp8.recipe_for(cells) is None
+    assert fp8.recipes_for(cells) is None

@@ -508,6 +508,56 @@ def test_fp8_becomes_the_numbers_of_the_reference(tmp_path: Path) -> None:
     assert count > 5
 
 
+@pytest.mark.parametrize("grid", [{"gate_up": (2, 2, 1), "down": (2, 1, 1)}, {"gate_up": (2,), "down": (2, 1, 1)}])
+def test_stacks_of_fp8_experts_become_the_numbers_of_the_reference(tmp_path: Path, grid: dict[str, Any]) -> None:
+    """As Qwen3.5 has its experts: two tensors for all of them, with a scale a block, or one an expert."""
+    import ml_dtypes
+    import numpy as np
+
+    made, owner = qwen3_5(), "mtp.layers.0.mlp.experts"
+    ignore = [name.replace("model.", "model.language_model.") for name in NEXT]
+    here = on_disk(tmp_path / "here", made.without_draft(), "nvfp4", ignore, sidecar=ignore, seed=1)
+    single = [f"{name}.{end}" for name in made.draft if ".experts." in name for end in ("weight", "weight_scale_inv")]
+    stacks: dict[str, Any] = {
+        f"{owner}.gate_up_proj": ("F8_E4M3", (2, 256, 128)),
+        f"{owner}.gate_up_proj_scale_inv": ("F32", grid["gate_up"]),
+        f"{owner}.down_proj": ("F8_E4M3", (2, 128, 128)),
+        f"{owner}.down_proj_scale_inv": ("F32", grid["down"]),
+    }
+    stored = dict.fromkeys(made.draft, "fp8-block")
+    base = on_disk(tmp_path / "base", made, "fp8-block", (), stored=stored, drop=single, extra=stacks, seed=2)
+    found = graft(here, base, dequantize=True)
+    assert found.report is not None
+    assert found.report.status == "clean"
+    theirs, mine = data_of(base), data_of(here)
+    assert not [name for name in mine if name.startswith("mtp.") and "scale" in name]
+    for name, blocks in (("gate_up_proj", (2, 2, 1)), ("down_proj", (2, 1, 1))):
+        _, shape, raw = theirs[f"{owner}.{name}"]
+        scale = np.frombuffer(theirs[f"{owner}.{name}_scale_inv"][2], np.float32)
+        wide = scale.reshape(blocks) if scale.size == blocks[0] * blocks[1] else scale.reshape(-1, 1, 1)
+        wide = np.repeat(wide, shape[1] // wide.shape[1], 1)
+        with np.errstate(all="ignore"):
+            weight = np.frombuffer(raw, ml_dtypes.float8_e4m3fn).reshape(shape).astype(np.float32)
+            wanted = (weight * wide).astype(ml_dtypes.bfloat16)
+        dtype, _, data = mine[f"{owner}.{name}"]
+        assert dtype == "BF16"
+        values = np.frombuffer(data, ml_dtypes.bfloat16).reshape(shape)
+        assert np.array_equal(values.astype(np.float32), wanted.astype(np.float32), equal_nan=True)
+
+
+def test_an_engine_that_no_plan_has_to_satisfy_is_not_harmed(tmp_path: Path) -> None:
+    """transformers leaves the head alone as long as a config has no list: the list that is made names it, too."""
+    made = deepseek_v3()
+    here = on_disk(tmp_path / "here", made.without_draft(), "fp8-block", None, seed=1)
+    found = graft(here, on_disk(tmp_path / "base", made, seed=2))
+    assert found.report is not None
+    rows = {(row.engine, row.part): row.verdict for row in found.report.engines if row.latest}
+    assert rows["transformers", "target"] == "loads"
+    assert rows["vllm", "draft"] == "loads"
+    quant = json.loads((here / "config.json").read_bytes())["quantization_config"]
+    assert "lm_head" in quant["modules_to_not_convert"]
+
+
 def test_an_old_copy_of_the_same_shape(tmp_path: Path) -> None:
     """A scale is lost, and the base has weight and scale in FP8: the old weight is loaded first and written over."""
     made = deepseek_v3()
