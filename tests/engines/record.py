@@ -194,7 +194,9 @@ def _run_sglang(folder: Path, part: str) -> Json:
     run.update(method=result.get("quantization") or "", **{"class": result.get("arch", "")})
     for prefix, layer, method in result.get("asked", []):
         kind = layer_kind(layer)
-        if kind:
+        if kind == "linear" and method is None:
+            run["asked"].append([prefix, kind, "error", "AssertionError"])  # the constructor asserts a method
+        elif kind:
             run["asked"].append([prefix, kind, decision(method), brief(method or "", str(folder))])
     run["never_written"] = result.get("never_loaded", [])
     if result.get("ok"):

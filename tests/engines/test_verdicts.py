@@ -25,7 +25,6 @@ TOO_SMALL = "the case is too small for the kernel's layout"
 # (record, engine, part) -> why the load says less than it seems.
 ARTEFACTS = {
     ("a-glm4-awq-layer-unlisted", "sglang", "target"): FLOAT16,
-    ("a-qwen3-next-mxfp4-list-ignored", "sglang", "target"): TOO_SMALL,
     ("a-qwen3-next-mxfp4-list-ignored", "vllm", "target"): TOO_SMALL,
     ("ds-awq-draft-awq", "sglang", "draft"): FLOAT16,
     ("ds-awq-draft-awq", "sglang", "target"): FLOAT16,

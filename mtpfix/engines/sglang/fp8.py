@@ -199,11 +199,19 @@ def w8a8_fp8(query: MatchQuery) -> Rule:
 
 
 def mxfp4(query: MatchQuery) -> Rule:
-    """Mxfp4Config: no list; experts always MXFP4, linears never. (sglang 0.5.9 srt/layers/quantization/mxfp4.py:210)"""
+    """Mxfp4Config: no list; experts always MXFP4. It was made for gpt-oss, whose other modules do not ask it.
+
+    On CUDA a linear that asks gets no method, and its constructor asserts that there is one; a head that asks is taken
+    for attention. (sglang 0.5.9 srt/layers/quantization/mxfp4.py:260, srt/layers/linear.py:330; the same in 0.5.23)
+    """
     needed(query.config, "quant_method")
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
-        return quantized("mxfp4", _NO_LIST) if layer == "moe" else plain(_NEVER)
+        if layer == "moe":
+            return quantized("mxfp4", _NO_LIST)
+        if layer == "linear":
+            raise AssertionError("MXFP4 has no method for a linear, and the linear needs one")
+        raise NotImplementedError("Mxfp4 attention layer is not implemented")
 
     return answer
 
