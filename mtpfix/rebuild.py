@@ -22,7 +22,7 @@ from mtpfix.names import split_name
 from mtpfix.patch import pointer
 from mtpfix.splice import splice
 
-METADATA, TOTAL_SIZE = "metadata", "total_size"
+METADATA, TOTAL_SIZE, PARAMETERS = "metadata", "total_size", "total_parameters"
 _FEW = 3
 
 
@@ -183,25 +183,37 @@ def edited(change: IndexChange, raw: bytes) -> bytes:
         value = {METADATA: {TOTAL_SIZE: change.size}, WEIGHT_MAP: names}
         return (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()
     file = read_index(change.file, raw)[1]
-    edits = _edits(change, list(file.value[WEIGHT_MAP]))
+    edits = _edits(change, file.value)
     found = splice(raw, edits)
     if read_index(change.file, found)[1].value != _wanted(change, file.value):
         raise AssertionError(f"{change.file}: the edited text does not say what was planned")
     return found
 
 
-def _edits(change: IndexChange, keys: list[str]) -> list[Edit]:
+def _edits(change: IndexChange, value: Mapping[str, Any]) -> list[Edit]:
+    keys = list(value[WEIGHT_MAP])
     ordered = all(one < other for one, other in pairwise(keys))
     gone = {row.tensor for row in change.removed}
     edits: list[Edit] = []
     if change.size is not None:
         edits.append(Edit(change.file, "replace", pointer(METADATA, TOTAL_SIZE), change.size))
+    if _is_miscounted(change, value.get(METADATA)):
+        edits.append(Edit(change.file, "remove", pointer(METADATA, PARAMETERS)))
     next_key = _followers([key for key in keys if key not in gone]) if ordered else None
     for row in change.listings:
         op: Literal["add", "remove", "replace"] = "remove" if not row.after else "replace" if row.before else "add"
         before = next_key(row.tensor) if op == "add" and next_key else None
         edits.append(Edit(change.file, op, pointer(WEIGHT_MAP, row.tensor), row.after or None, before=before))
     return edits
+
+
+def _is_miscounted(change: IndexChange, metadata: Any) -> bool:
+    """Whether `total_parameters`, which transformers writes, counts other tensors than are listed then. So it goes: headers
+    do not tell how many parameters a packed tensor holds, and a wrong number is worse than none."""
+    if not isinstance(metadata, Mapping) or PARAMETERS not in metadata:
+        return False
+    other = any(not row.before or not row.after for row in change.listings)
+    return change.size is not None or (other and TOTAL_SIZE not in metadata)
 
 
 def _followers(keys: list[str]) -> Callable[[str], str | None]:
@@ -225,6 +237,8 @@ def _wanted(change: IndexChange, value: Mapping[str, Any]) -> dict[str, Any]:
     found = {**value, WEIGHT_MAP: names}
     if change.size is not None:
         found[METADATA] = {**value[METADATA], TOTAL_SIZE: change.size}
+    if _is_miscounted(change, value.get(METADATA)):
+        found[METADATA] = {key: held for key, held in found[METADATA].items() if key != PARAMETERS}
     return found
 
 

@@ -15,10 +15,9 @@ from typing import Any
 from mtpfix.checkpoint.index import WEIGHT_MAP
 from mtpfix.grafting.layout import size_of
 from mtpfix.model import RawModule, Tensor
-from mtpfix.rebuild import METADATA, TOTAL_SIZE
+from mtpfix.rebuild import METADATA, PARAMETERS, TOTAL_SIZE
 from mtpfix.storage.modules import tensors_of
 
-_COUNT = "total_parameters"
 _BOM = b"\xef\xbb\xbf"
 _HERE = "the weight map goes here"
 
@@ -45,9 +44,10 @@ def indexed(
         value = json.loads(raw.removeprefix(_BOM))
         value[WEIGHT_MAP] = _merged(value[WEIGHT_MAP], added, gone.union(ghosts))
     metadata = value.get(METADATA)
+    if isinstance(metadata, dict):
+        metadata.pop(PARAMETERS, None)  # a wrong number is worse than none
     if isinstance(metadata, dict) and TOTAL_SIZE in metadata:
         metadata[TOTAL_SIZE] = _total(value[WEIGHT_MAP], modules, added, gone)
-        metadata.pop(_COUNT, None)  # of parameters; a wrong number is worse than none
     return _spelled(value, raw or b"{\n  }\n")
 
 

@@ -73,6 +73,11 @@ def test_what_goes() -> None:
     assert found["metadata"] == {"total_size": total(wanted), "x": 1}
 
 
+def test_parameters_go_where_no_size_is_told_either() -> None:
+    value = {"metadata": {"total_parameters": 7}, "weight_map": NAMES}
+    assert json.loads(indexed(json.dumps(value).encode(), MADE.modules, NEW, (), ()))["metadata"] == {}
+
+
 def test_a_new_index() -> None:
     raw = indexed(None, MADE.modules, NEW, (), ())
     names = dict(sorted({**NAMES, "mtp.né": "new.safetensors"}.items()))

@@ -160,6 +160,21 @@ def test_every_other_byte_stays() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("rows", "size", "before", "left"),
+    [
+        ([("a", "", "B")], 9, '{"total_parameters": 5, "total_size": 7}', {"total_size": 9}),
+        ([("a", "", "B")], None, '{"total_size": 7, "total_parameters": 5}', {"total_size": 7, "total_parameters": 5}),
+        ([("b", "B", "C")], None, '{"total_parameters": 5}', {"total_parameters": 5}),
+        ([("b", "B", "")], None, '{"total_parameters": 5, "x": 1}', {"x": 1}),
+    ],
+)
+def test_parameters_that_nobody_can_count_anew_go(rows: Any, size: int | None, before: str, left: Any) -> None:
+    raw = f'{{"metadata": {before}, "weight_map": {{"b": "B"}}}}'.encode()
+    found = json.loads(edited(IndexChange("i", tuple(Listing(*row) for row in rows), size=size), raw))
+    assert found["metadata"] == left
+
+
 def test_names_in_no_order_get_new_ones_behind() -> None:
     raw = b'{"weight_map": {"z": "1", "a": "1"}}'
     change = IndexChange("i", (Listing("b", "", "2"), Listing("c", "", "2")))
