@@ -208,8 +208,8 @@ def _edits(change: IndexChange, value: Mapping[str, Any]) -> list[Edit]:
 
 
 def _is_miscounted(change: IndexChange, metadata: Any) -> bool:
-    """Whether `total_parameters`, which transformers writes, counts other tensors than are listed then. So it goes: headers
-    do not tell how many parameters a packed tensor holds, and a wrong number is worse than none."""
+    """Whether `total_parameters`, which transformers writes, counts other tensors than are listed then. So it goes:
+    headers do not tell how many parameters a packed tensor holds, and a wrong number is worse than none."""
     if not isinstance(metadata, Mapping) or PARAMETERS not in metadata:
         return False
     other = any(not row.before or not row.after for row in change.listings)
