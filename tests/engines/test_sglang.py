@@ -97,6 +97,26 @@ def answered(asked: Asked, release: str = NEWEST) -> Answer:
     return ENGINE.matcher(query).decide(asked.name, asked.layer)
 
 
+@pytest.mark.parametrize(
+    ("method", "config", "expected"),
+    [
+        ("fp8", fp8("a.q_proj", "a.k_proj", "a.v_proj"), "quantized"),
+        ("compressed-tensors", ct("a.q_proj", "a.k_proj", "a.v_proj"), "quantized"),
+        ("modelopt_fp4", modelopt("NVFP4", ignore=["a.q_proj", "a.k_proj", "a.v_proj"]), "plain"),
+    ],
+)
+def test_a_packed_mapping_that_is_filled_late_is_lost_to_those_that_copy_it(
+    method: str, config: Mapping[str, Any], expected: str
+) -> None:
+    # LongCat in sglang 0.5.23: srt/models/longcat_flash.py:662, layers/quantization/fp8.py:297; seen in the engine
+    late = {"packed_filled_late": "yes"}
+    fused = "fused_qkv_proj"
+    query = MatchQuery(NEWEST, method, config, (), {fused: ("q_proj", "k_proj", "v_proj")}, None, late)
+    assert ENGINE.matcher(query).decide(f"a.{fused}", "linear").decision == expected
+    kept = MatchQuery(NEWEST, method, config, (), {fused: ("q_proj", "k_proj", "v_proj")}, None, {})
+    assert ENGINE.matcher(kept).decide(f"a.{fused}", "linear").decision == "plain"
+
+
 def said(answer: Answer) -> str:
     detail = answer.scheme if answer.decision == "quantized" else answer.error
     return f"{answer.decision}:{detail}" if detail else answer.decision

@@ -318,6 +318,17 @@ class TestFp8:
         assert verdict("fp8", fp8("o_proj"), f"{ATTN}.o_proj", release, options=options) == expected
         assert verdict("fp8", fp8("proj"), f"{ATTN}.o_proj", release, options=options) == "fp8-block"
 
+    def test_suffix_mode_is_for_block_fp8_alone(self) -> None:
+        # 0.33.0 M/bailing_moe_v3.py:234; seen in the engine: an expert's entry leaves the fused experts plain
+        options = {"match_mode": "suffix"}
+        found = {
+            block is None: verdict(
+                "fp8", fp8(f"{EXPERTS}.0.up_proj", weight_block_size=block), EXPERTS, layer="moe", options=options
+            )
+            for block in ([128, 128], None)
+        }
+        assert found == {False: "fp8-block", True: "plain"}
+
     @pytest.mark.parametrize(("release", "expected"), [("0.23.0", "fp8-block"), ("0.24.0", "mxfp4")])
     def test_mxfp4_experts(self, release: str, expected: str) -> None:
         # 0.24.0 Q/fp8.py:179

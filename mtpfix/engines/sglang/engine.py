@@ -11,6 +11,7 @@ from mtpfix.engines.listing import Remembered, Rule, built
 from mtpfix.engines.releases import modelled
 from mtpfix.engines.sglang import switches
 from mtpfix.engines.sglang.methods import PLAIN_AWQ, PLAIN_GPTQ, detect
+from mtpfix.frozen import replace
 from mtpfix.model import Answer, Cause, Packed
 
 # Method -> file here and function in it that makes its rule. A checkpoint needs one of them, so that they are imported
@@ -37,6 +38,7 @@ _BUILDERS: Mapping[str, tuple[str, str]] = {
     "bitsandbytes": ("others", "bitsandbytes"),
     "modelslim": ("others", "modelslim"),
 }
+_COPYING = frozenset({"fp8", "mxfp8", "compressed-tensors"})
 _QKV: Packed = {"qkv_proj": ("q_proj", "k_proj", "v_proj")}
 _LOADER_PACKED: Packed = {
     "gate_up_proj": ("gate_proj", "up_proj"),
@@ -60,7 +62,7 @@ class SGLang:
         if found is None:
             answer = Answer("unknown", Cause(f"SGLang's {query.method or 'unnamed method'} is not modelled"))
             return Remembered(lambda *_: answer)
-        return built(lambda: _builder(*found)(query))
+        return built(lambda: _builder(*found)(_as_kept(query)))
 
     def handed_over(self, method: str, packed: Packed, release: str) -> Packed:
         """A class's packed mapping as the loader hands it to a method: Quark gets two fused names besides, ModelSlim
@@ -73,6 +75,17 @@ class SGLang:
     def change_points(self, method: str, model_type: str = "") -> tuple[str, ...]:
         """Releases at which matching for this method changed; with a model type, only what concerns that type."""
         return switches.change_points(method, model_type)
+
+
+def _as_kept(query: MatchQuery) -> MatchQuery:
+    """The query with the packed mapping that the method's config object keeps.
+
+    Some classes fill theirs only while the model is built (option `packed_filled_late`), after the loader has handed it
+    over empty. ModelOpt's objects keep that very dict; those of `_COPYING` take `packed_modules_mapping or {}`, another
+    one. (sglang 0.5.23 srt/layers/quantization/fp8.py:297, compressed_tensors/compressed_tensors.py:139)
+    """
+    late = query.method in _COPYING and query.options.get("packed_filled_late")
+    return replace(query, packed={}) if late else query
 
 
 def _builder(file: str, name: str) -> Callable[[MatchQuery], Rule]:

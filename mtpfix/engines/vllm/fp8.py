@@ -30,7 +30,9 @@ class Fp8:
         self._experts_as = config.get("store_dtype") if on("fp8-mxfp4-experts", query.release) else None
         _check(config, self._block)
         entries = mapped(_listed(config), in_force(query.mappers, query.release))
-        mode = query.options.get("match_mode", "exact") if on("match-mode", query.release) else "exact"
+        # Ling's classes set the mode for block FP8 alone (vllm-0.33.0 model_executor/models/bailing_moe_v3.py:234).
+        chosen = on("match-mode", query.release) and self._block is not None
+        mode = query.options.get("match_mode", "exact") if chosen else "exact"
         fused_name = on("fused-name", query.release)
         self._skipped = skip_list(numbered(entries), query.packed, mode=mode, fused_name=fused_name)
 
