@@ -165,7 +165,7 @@ def family_page(family: Family) -> str:
     parts += _facts_of(raw)
     parts += ["## Formats", _format_table(family)]
     parts += ["## Sources", bullets(family.sources)] if family.sources else []
-    parts += ["## Notes", bullets(family.notes)] if family.notes else []
+    parts += ["## Notes", bullets(note.text for note in family.notes)] if family.notes else []
     return page(family.title, *parts)
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from mtpfix import releases
 from mtpfix.alike import NONE, Alike
+from mtpfix.asked import Wanted, left_out, wanted_releases, words
 from mtpfix.checkpoint.jsonfiles import NAMES, parse_json
 from mtpfix.checkpoint.reading import paused_collection
 from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, tables_under, world_of
 from mtpfix.engines.registry import ENGINES
-from mtpfix.errors import UsageError
+from mtpfix.families.base import Note
 from mtpfix.formats import format_of
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import (
@@ -58,10 +58,6 @@ if TYPE_CHECKING:
     from mtpfix.rebuild import Rebuild
 
 Scope = Literal["mtp", "all"]
-Wanted = Mapping[str, frozenset[str]]
-_Choose = Callable[[World, Alike], tuple[Judge, ...]]
-_SPEC = re.compile(r"(?P<name>[a-z][a-z-]*)(?P<rest>(?:(?:>=|<=|==|<|>)[^,<>=]+,?)*)$")
-_BOUND = re.compile(r"(>=|<=|==|<|>)([^,<>=]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,46 +70,6 @@ class DraftRow:
     shard: str
     stored: str
     declared: str
-
-
-def wanted_releases(specs: Sequence[str], fmt: str) -> dict[str, frozenset[str]]:
-    """The releases of each engine that a plan must satisfy; raises UsageError for a spec that names none.
-
-    Without specs: every modelled release of vLLM and SGLang, and TensorRT-LLM for ModelOpt checkpoints.
-    """
-    if not specs:
-        names = ("vllm", "sglang", *(("tensorrt-llm",) if fmt == "modelopt" else ()))
-        return {name: frozenset(releases.modelled(name)) for name in names}
-    out: dict[str, frozenset[str]] = {}
-    for spec in specs:
-        name, found = _chosen(spec)
-        out[name] = out.get(name, frozenset()) | found
-    return out
-
-
-def _chosen(spec: str) -> tuple[str, frozenset[str]]:
-    parsed = _SPEC.match(spec.replace(" ", ""))
-    if parsed is None or parsed["name"] not in ENGINES:
-        raise UsageError(
-            f"no such engine: {spec}",
-            subject=spec,
-            hint=f"write one of {', '.join(ENGINES)}, with a range if you like: 'vllm>=0.20,<0.26'",
-        )
-    bounds = _BOUND.findall(parsed["rest"])
-    every = releases.modelled(parsed["name"])
-    found = frozenset(name for name in every if all(_within(name, op, bound) for op, bound in bounds))
-    if not found:
-        raise UsageError(
-            f"no modelled release of {parsed['name']} fits {spec}",
-            subject=spec,
-            hint=f"modelled are {every[0]} to {every[-1]}: mtpfix engines",
-        )
-    return parsed["name"], found
-
-
-def _within(name: str, op: str, bound: str) -> bool:
-    one, other = releases.key(name), releases.key(bound)
-    return {">=": one >= other, "<=": one <= other, "==": one == other, "<": one < other, ">": one > other}[op]
 
 
 @paused_collection()
@@ -132,13 +88,7 @@ def analyse(
     """
     world = world_of(checkpoint)
     fmt = format_name(world)
-    wanted = wanted_releases(engines, fmt)
-    shown = [ENGINES[name] for name in (wanted if engines else ENGINES)]
-
-    def choose(of: World, alike: Alike) -> tuple[Judge, ...]:
-        return shown_judges(judges(of, shown, alike=alike), wanted if engines else None)
-
-    study = _Study(world, choose, wanted, NONE if atlas else world.alike)
+    study = _Study(world, _Asked(wanted_releases(engines, fmt), fmt, tuple(engines)), NONE if atlas else world.alike)
     report = study.report(fmt, scope, unsafe)
     return replace(report, atlas=study.atlas(bool(report.plan.edits))) if atlas else report
 
@@ -165,11 +115,42 @@ def shown_judges(found: Sequence[Judge], wanted: Wanted | None) -> tuple[Judge, 
     return tuple(found) if wanted is None else relevant(found, wanted)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked about.
+
+    wanted  the releases of each engine that a plan must satisfy
+    specs   how they were named; then no others are shown
+    """
+
+    wanted: Wanted
+    fmt: str
+    specs: tuple[str, ...]
+
+    def judges(self, world: World, alike: Alike) -> tuple[Judge, ...]:
+        """The judges that are shown."""
+        if not self.specs:
+            return judges(world, ENGINES.values(), alike=alike)
+        return relevant(judges(world, [ENGINES[name] for name in self.wanted], alike=alike), self.wanted)
+
+    def others(self, world: World, alike: Alike) -> tuple[Judge, ...]:
+        """The judges of every other release, whom no plan may harm."""
+        rest = {name: _every(name) - self.wanted.get(name, frozenset()) for name in ENGINES}
+        return relevant(judges(world, [ENGINES[name] for name, some in rest.items() if some], alike=alike), rest)
+
+    def note(self, plan: Plan) -> tuple[str, ...]:
+        """That others were not looked at, where they were not."""
+        if not left_out(self.wanted, self.fmt):
+            return ()
+        spared = "" if plan.empty or plan.index or plan.renames else "; what the plan changes harms none of them"
+        return (f"only {words(self.wanted)} was asked about: other engines and releases may differ{spared}",)
+
+
 class _Study:
     """One analysis: the tables before and after the plan, and what follows from them."""
 
-    def __init__(self, world: World, choose: _Choose, wanted: Wanted, alike: Alike) -> None:
-        self.world, self.choose, self.wanted = world, choose, wanted
+    def __init__(self, world: World, asked: _Asked, alike: Alike) -> None:
+        self.world, self.asked = world, asked
         self._judge(alike)
         self.solutions = self._solutions(alike)
         if alike.told_apart(text for item in self.solutions for text in item.texts):
@@ -184,26 +165,56 @@ class _Study:
 
     def _judge(self, alike: Alike) -> None:
         """What is decided, and what of it is wrong, in the files as they are."""
-        self.judges = self.choose(self.world, alike)
+        self.alike, self.judges = alike, self.asked.judges(self.world, alike)
         self.before = tables(self.world, self.judges)
         self.wrong = {id(table.judge): list(mismatches(self.world, table)) for table in self.before}
-        self.in_plan = tuple(id(judge) for judge in usable(self.world, relevant(self.judges, self.wanted)))
+        self.in_plan = tuple(id(judge) for judge in usable(self.world, relevant(self.judges, self.asked.wanted)))
 
     def _solutions(self, alike: Alike) -> tuple[Solution, ...]:
-        """The changes worth making; none where every judge of the plan is content with both files."""
-        some = [ENGINES[name] for name in self.wanted]
+        """The changes worth making; none where every judge of the plan is content with both files.
+
+        Where those for the releases of the plan would harm others, the engines of these join in. What harms an engine
+        all the same is no change that anybody asked for by name; without a name the engines of the plan come first.
+        """
         if not any(self.wrong[at] for at in self.in_plan) and not self._sidecar_differs():
             return ()
-        return tuple(item for item in solutions(self.world, some, self.wanted, alike) if not item.empty)
+        wanted = self.asked.wanted
+        found = first = self._solved(wanted, alike)
+        while harmed := self._harmed_by(found) - {name for name, some in wanted.items() if some >= _every(name)}:
+            wanted = {**wanted, **{name: _every(name) for name in harmed}}
+            found = self._solved(wanted, alike)
+        if not self._harmed_by(found, modules=False):
+            return found
+        return () if self.asked.specs else first
+
+    def _solved(self, wanted: Wanted, alike: Alike) -> tuple[Solution, ...]:
+        some = [ENGINES[name] for name in wanted]
+        return tuple(item for item in solutions(self.world, some, wanted, alike) if not item.empty)
+
+    def _harmed_by(self, found: Sequence[Solution], *, modules: bool = True) -> set[str]:
+        """The engines of which a change makes a part load worse in a release that is not in the plan.
+
+        modules  also where it makes a single module wrong, though the part loads no better without it
+        """
+        if not found:
+            return set()
+        apart = self.alike.told_apart(text for item in found for text in item.texts)
+        some = self.asked.others(self.world, NONE if apart else self.alike)
+        pairs = zip(tables(self.world, some), tables(self.world, some, changed_files(self.world, found)), strict=True)
+        worse = (old.judge for old, new in pairs if old.decided != new.decided and self._is_worse(old, new, modules))
+        return {judge.engine.name for judge in worse}
+
+    def _is_worse(self, before: Table, after: Table, modules: bool) -> bool:
+        old, new = (list(mismatches(self.world, table)) for table in (before, after))
+        if rank_of(self._row(after, new).verdict) > rank_of(self._row(before, old).verdict) or _unsound(before, after):
+            return True
+        known = {item.row.unit.name for item in old}
+        return modules and any(item.row.unit.name not in known for item in new)
 
     def _unsound(self) -> bool:
         """Whether the changes make anything plain that is not stored plain, in the files as the engines read them."""
-        return any(
-            (old.decision, new.decision) == ("quantized", "plain") and not row.unit.stored.plain
-            for before, after in zip(self.before, self.after, strict=True)
-            if id(before.judge) in self.in_plan
-            for (row, old), (_, new) in zip(before.decided, after.decided, strict=True)
-        )
+        pairs = zip(self.before, self.after, strict=True)
+        return any(id(before.judge) in self.in_plan and _unsound(before, after) for before, after in pairs)
 
     def _sidecar_differs(self) -> bool:
         lists = []
@@ -278,20 +289,29 @@ class _Study:
             if not tried and found.change and found.change.created:
                 return found, self  # engines open the same files as before
             of = world_of(found.checkpoint)
-            study = _Study(of, self.choose, self.wanted, of.alike)
+            study = _Study(of, self.asked, of.alike)
             if self._no_worse(study, ("target", "draft") if tried else ("target",)):
                 return found, study
         return None
 
     def _no_worse(self, study: _Study, parts: Sequence[Part]) -> bool:
-        """Whether after another study's plan no release is worse off with some parts than before."""
-        now = _by_release(self.rows(self.before, self.wrong))
-        then = _by_release(study.rows(study.after, study.left))
+        """Whether after another study's plan no release is worse off with some parts than before, named or not."""
+        now = _by_release((*self.rows(self.before, self.wrong), *self._rows_of_others(self.world.files)))
+        then = _by_release((*study.rows(study.after, study.left), *study._rows_of_others(study.files)))
         return all(rank_of(then[at]) <= rank_of(now[at]) for at in now.keys() & then.keys() if at[2] in parts)
+
+    def _rows_of_others(self, files: Mapping[str, JsonFile]) -> Iterator[EngineRow]:
+        """The matrix of releases that are not shown."""
+        hidden = self.asked.others(self.world, NONE) if self.asked.specs else ()
+        for table in tables(self.world, hidden, files):
+            yield self._row(table, list(mismatches(self.world, table)))
+
+    def _row(self, table: Table, wrong: list[Mismatch]) -> EngineRow:
+        return engine_row(table, wrong, forced(self.world, table))
 
     def rows(self, decided: Sequence[Table], wrong: Mapping[int, list[Mismatch]]) -> tuple[EngineRow, ...]:
         """The verdict matrix of some tables."""
-        return tuple(engine_row(table, wrong[id(table.judge)], forced(self.world, table)) for table in decided)
+        return tuple(self._row(table, wrong[id(table.judge)]) for table in decided)
 
     def findings(self, scope: Scope) -> tuple[Finding, ...]:
         """What the rules say, errors first."""
@@ -378,11 +398,25 @@ class _Study:
             engines=self.rows(self.before, self.wrong),
             findings=found,
             plan=plan,
-            notes=_notes(world),
+            notes=(*self.asked.note(plan), *_notes(world, self.judges)),
+            asked=self.asked.specs,
             configs=configs,
             texts={place.file: world.files[place.file].raw for place in places if place.file in world.files},
             after=() if plan.empty else last.rows(last.after, last.left),
         )
+
+
+def _every(engine: str) -> frozenset[str]:
+    """Every modelled release of an engine."""
+    return frozenset(releases.modelled(engine))
+
+
+def _unsound(before: Table, after: Table) -> bool:
+    """Whether anything that is not stored plain is newly taken for plain."""
+    return any(
+        (old.decision, new.decision) == ("quantized", "plain") and not row.unit.stored.plain
+        for (row, old), (_, new) in zip(before.decided, after.decided, strict=True)
+    )
 
 
 def _by_release(rows: Iterable[EngineRow]) -> dict[tuple[str, str, Part], VerdictKind]:
@@ -461,14 +495,20 @@ def members(unit: Unit) -> tuple[str, ...]:
     return tuple(f"{head}.experts.{number}.{tail}" for number in unit.stored.experts)
 
 
-def _notes(world: World) -> tuple[str, ...]:
+def _notes(world: World, shown: Sequence[Judge]) -> tuple[str, ...]:
     """Remarks that are no findings: an unknown family, problems met while reading, what the family file warns of."""
     notes = [f"{problem.file}: {problem.message}" for problem in world.checkpoint.problems]
     if world.family is None:
         notes.append(f"the model family is unknown: {world.family_reason}; only storage was analysed")
     else:
-        notes.extend(world.family.notes)
+        releases_of = {(judge.engine.name, name) for judge in shown for name in judge.profile.releases}
+        notes.extend(note.text for note in world.family.notes if _concerns(note, releases_of))
     return tuple(notes)
 
 
-__all__ = ["DraftRow", "VerdictKind", "analyse", "draft_rows", "repaired", "status_of"]
+def _concerns(note: Note, shown: Iterable[tuple[str, str]]) -> bool:
+    """Whether a remark is about any release that is shown."""
+    return not note.engine or any(engine == note.engine and releases.holds(name, note.span) for engine, name in shown)
+
+
+__all__ = ["DraftRow", "VerdictKind", "analyse", "draft_rows", "repaired", "status_of", "wanted_releases"]

@@ -236,7 +236,12 @@ def explain(
 
 
 def override(source: Pathish, engine: str, *, access: Access | None = None) -> Override:
-    """The flags to serve a checkpoint with as if it were repaired, or why none can do it; `engine`: vllm or sglang."""
+    """The flags to serve a checkpoint with as if it were repaired, or why none can do it.
+
+    engine  `vllm`, `sglang`, `vllm==0.33.0`: of these releases the newest
+
+    Raises UsageError where its flags are not known.
+    """
     from mtpfix import override as flags
 
     with opening.naming(os.fspath(source)):

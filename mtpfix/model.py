@@ -320,7 +320,7 @@ class EngineRow:
 
     version   first release of the profile
     releases  every release in it, ascending
-    latest    whether it holds the engine's newest modelled release
+    latest    whether it holds the newest release of the engine that was asked about
     modules   modules (or their collapsed patterns) that the verdict rests on; empty when it loads
     error     what the engine prints, in its own words, where it is known
     """
@@ -523,6 +523,7 @@ class Report:
     texts    the bytes of the JSON files that `configs` and the findings point into
     after  the verdict matrix as it is after the plan; empty where the plan has no edits
     atlas  the decisions on every module, where they were asked for
+    asked  the engines and releases that alone were asked about, as they were written; empty where none were named
     """
 
     source: Source
@@ -542,3 +543,4 @@ class Report:
     texts: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     after: tuple[EngineRow, ...] = ()
     atlas: Atlas | None = None
+    asked: tuple[str, ...] = ()

@@ -31,13 +31,17 @@ from typing import Any
 
 from mtpfix import releases
 from mtpfix.analysis import analyse, repaired
+from mtpfix.asked import wanted_releases
 from mtpfix.decisions import Judge, World, judges, world_of
 from mtpfix.engines.registry import ENGINES
 from mtpfix.engines.sources import CONFIG, SIDECAR, declared, fragment_for
+from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Checkpoint, EngineRow, JsonFile, Report
+from mtpfix.releases import Span
 
 FLAGS: Mapping[str, str] = {"vllm": "--hf-overrides", "sglang": "--json-model-override-args"}
+KNOWN: Mapping[str, Span] = {"vllm": Span("0.33.0"), "sglang": Span("0.5.23")}  # whose code above was read
 DRAFT_FLAG = ("--speculative-draft-model-quantization", "unquant")
 KEY = "quantization_config"
 LONGEST = 131_071  # bytes of one argument that Linux hands to a program, its end mark not counted
@@ -69,8 +73,23 @@ class Override:
 
 
 def override(checkpoint: Checkpoint, engine: str) -> Override:
-    """What to serve a checkpoint with in the newest modelled release of an engine, which is a key of `FLAGS`."""
-    return _Case(checkpoint, engine, releases.modelled(engine)[-1]).answer()
+    """What to serve a checkpoint with in the newest of some releases: `vllm`, `sglang==0.5.23`.
+
+    Raises UsageError for an engine or a release whose flags are not known, and for what is no range of releases.
+    """
+    ((name, some),) = wanted_releases([engine], "").items()
+    if name not in FLAGS:
+        raise UsageError(f"no flags of {name} are known", subject=engine, hint=f"known are {' and '.join(FLAGS)}")
+    known = [release for release in releases.modelled(name) if releases.holds(release, KNOWN[name])]
+    able = [release for release in known if release in some]
+    if not able:
+        raise UsageError(
+            f"the flags of {engine} are not known",
+            subject=engine,
+            hint=f"known are those of {' and '.join(releases.ranges(name, known))}; for others {_EDIT_A_COPY} "
+            f"--engine {shlex.quote(engine)}",
+        )
+    return _Case(checkpoint, name, able[-1]).answer()
 
 
 @dataclass(frozen=True)
@@ -128,11 +147,11 @@ class _Case:
 
     def _draft_quant(self, world: World) -> str:
         """`shared`, `own` or `none`: which quantization object the draft's class uses; "" where it is not known."""
-        found = [judge for judge in self._newest(world) if judge.part == "draft" and judge.view is not None]
+        found = [judge for judge in self._own(world) if judge.part == "draft" and judge.view is not None]
         return found[0].view.quant if found and found[0].view else ""
 
-    def _newest(self, world: World) -> Iterator[Judge]:
-        return (judge for judge in judges(world, [ENGINES[self.engine]]) if judge.profile.latest)
+    def _own(self, world: World) -> Iterator[Judge]:
+        return (judge for judge in judges(world, [ENGINES[self.engine]]) if self.release in judge.profile.releases)
 
     def _without_config(self, world: World) -> Override:
         """A checkpoint that declares no quantization: only a draft of its own may need to be told apart."""

@@ -24,6 +24,7 @@ from mtpfix.formats.base import ExclusionList, Format
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Certificate, Edit, JsonFile, Plan
 from mtpfix.patch import apply_value, ops, pointer, tokens
+from mtpfix.releases import key
 from mtpfix.rules.entries import malformed
 from mtpfix.solve import Bench, Solution, Solver, listed
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
@@ -151,10 +152,20 @@ def editable(files: Mapping[str, JsonFile]) -> tuple[Fragment, ...]:
 
 
 def relevant(found: Iterable[Judge], wanted: Mapping[str, frozenset[str]]) -> tuple[Judge, ...]:
-    """The judges of the engine releases that a plan must satisfy."""
-    return tuple(
-        judge for judge in found if not wanted.get(judge.engine.name, frozenset()).isdisjoint(judge.profile.releases)
-    )
+    """The judges of the engine releases that a plan must satisfy, their ranges cut to these.
+
+    Of them the newest is `latest`.
+    """
+    cut = (_cut(judge, wanted.get(judge.engine.name, frozenset())) for judge in found)
+    return tuple(judge for judge in cut if judge.profile.releases)
+
+
+def _cut(judge: Judge, some: frozenset[str]) -> Judge:
+    """A judge of some of its releases; the judge itself where nothing is cut."""
+    profile = judge.profile
+    kept = tuple(name for name in profile.releases if name in some)
+    narrow = replace(profile, releases=kept, latest=bool(kept) and kept[-1] == max(some, key=key))
+    return judge if narrow == profile else replace(judge, profile=narrow)
 
 
 def usable(world: World, found: Iterable[Judge]) -> tuple[Judge, ...]:

@@ -62,6 +62,24 @@ def after(engine: str, release: str) -> str:
     return next((name for name in modelled(engine) if key(name) > key(release)), "")
 
 
+def ranges(engine: str, some: Iterable[str]) -> list[str]:
+    """Releases of an engine as ranges of neighbours: `vllm>=0.17.0,<0.25.0`; the engine's name where all are there."""
+    found, every = set(some), modelled(engine)
+    if found >= set(every):
+        return [engine]
+    out: list[str] = []
+    start = None
+    for name in (*every, ""):
+        if name in found:
+            start = start or name
+        elif start:
+            low = "" if start == every[0] else f">={start}"
+            high = f"<{name}" if name else ""
+            out.append(engine + ",".join(filter(None, (low, high))))
+            start = None
+    return out
+
+
 def groups(engine: str, points: Iterable[str]) -> tuple[tuple[str, ...], ...]:
     """The modelled releases cut at the change points: each group behaves alike."""
     starts = {key(point) for point in points}

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from mtpfix import releases
 from mtpfix.analysis import Scope, analyse
+from mtpfix.asked import Wanted, wanted_releases
 from mtpfix.checkpoint.index import INDEX
 from mtpfix.checkpoint.index import SUFFIX as WEIGHTS
 from mtpfix.checkpoint.jsonfiles import NAMES, parse_json
@@ -17,7 +18,7 @@ from mtpfix.formats import format_of
 from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Checkpoint, Finding, JsonFile, Part, Report
 from mtpfix.output import matrix
-from mtpfix.planning import editable
+from mtpfix.planning import editable, relevant
 
 FileKind = Literal["spelling", "lists", "config", "weights", "other"]
 Effect = Literal["mends", "helps", "nothing", "harms"]
@@ -60,7 +61,8 @@ class Review:
     """Two versions of a checkpoint, set against each other.
 
     mended, left, new     findings of severity error that go, stay and come
-    newly_plain_quantized modules that are stored quantized and that an engine newly treats as plain
+    decisions             those of the engines that are asked about
+    newly_plain_quantized modules that are stored quantized and that any engine newly treats as plain
     """
 
     files: tuple[FileChange, ...]
@@ -102,7 +104,8 @@ def review(
     old, new = (analyse(one, engines=engines, scope=scope) for one in (before, after))
     errors_before = {_key(one): one for one in old.findings if one.severity == "error"}
     errors_after = {_key(one): one for one in new.findings if one.severity == "error"}
-    decisions = tuple(_decision_changes(before, after))
+    every = tuple(_decision_changes(before, after, {name: frozenset(releases.modelled(name)) for name in ENGINES}))
+    decisions = tuple(_decision_changes(before, after, wanted_releases(engines, ""))) if engines else every
     return Review(
         files=tuple(_file_change(name, *pair) for name, pair in changed.items()),
         decisions=decisions,
@@ -114,7 +117,7 @@ def review(
         newly_plain_quantized=tuple(
             dict.fromkeys(
                 name
-                for change in decisions
+                for change in every
                 if change.before.startswith("quantized") and change.after == "plain" and not change.right
                 for name in change.modules
             )
@@ -184,10 +187,10 @@ def _inside(place: str, lists: Sequence[str]) -> bool:
 _Where = tuple[str, Part, str, str]  # engine, part, release, module
 
 
-def _decision_changes(before: Checkpoint, after: Checkpoint) -> Iterator[DecisionChange]:
-    """Every decision that differs, modules and releases that change alike together."""
+def _decision_changes(before: Checkpoint, after: Checkpoint, wanted: Wanted) -> Iterator[DecisionChange]:
+    """Every decision of some releases that differs, modules and releases that change alike together."""
     one, other = world_of(before), world_of(after)
-    old, new = _decided(one), _decided(other)
+    old, new = _decided(one, wanted), _decided(other, wanted)
     kinds = {unit.name: unit.stored for unit in (*one.units, *other.units)}
     hit: dict[tuple[str, Part, str, str, str], list[str]] = {}
     for at in dict.fromkeys((*old, *new)):
@@ -206,10 +209,10 @@ def _decision_changes(before: Checkpoint, after: Checkpoint) -> Iterator[Decisio
         yield DecisionChange(engine, part, spans, was, now, scheme, right, tuple(modules))
 
 
-def _decided(world: World) -> dict[_Where, Answer]:
-    """Every engine's decision on every module, release by release."""
+def _decided(world: World, wanted: Wanted) -> dict[_Where, Answer]:
+    """The decisions of some releases on every module, release by release."""
     found: dict[_Where, Answer] = {}
-    for table in tables(world, judges(world, list(ENGINES.values()))):
+    for table in tables(world, relevant(judges(world, [ENGINES[name] for name in wanted]), wanted)):
         profile = table.judge.profile
         for row, answer in table.decided:
             for release in profile.releases:

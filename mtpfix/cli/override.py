@@ -15,7 +15,6 @@ from mtpfix.output.base import OverrideText, Page
 from mtpfix.output.text import paragraph
 
 CAN, CANNOT = 0, 1
-ENGINES = ("vllm", "sglang")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,13 @@ class Options:
 
 @click.command("override", short_help=summary("override"))
 @options.source
-@click.option("--engine", type=click.Choice(ENGINES), required=True, help="The engine that serves the checkpoint.")
+@click.option(
+    "--engine",
+    metavar="SPEC",
+    required=True,
+    callback=options.not_empty,
+    help="The engine that serves the checkpoint: vllm, sglang, 'vllm==0.33.0'.",
+)
 @options.format_of("override")
 @options.output
 @remote.options
@@ -37,9 +42,9 @@ class Options:
 def command(ctx: click.Context, /, **values: Any) -> None:
     """Print the serve-time flags that have the effect of the repair, for a checkpoint that cannot be edited.
 
-    The flags go to stdout as a shell takes them, everything else to stderr. They are those of the engine's newest
-    modelled release, and are printed only where its code lets them reach the lists of target and draft. Exit code 1
-    where they do not; the reason is said.
+    The flags go to stdout as a shell takes them, everything else to stderr. They are those of the newest release of
+    --engine, and are printed only where its code lets them reach the lists of target and draft. Exit code 1 where
+    they do not; the reason is said. Of older releases no flags are known.
 
     \b
     eval vllm serve DIR "$(mtpfix override DIR --engine vllm)"

@@ -110,7 +110,7 @@ def _what(chosen: Options) -> dict[str, Any]:
 
 def _rows(chosen: Options, state: State | None) -> Iterator[Row]:
     """The rows that are new, each on stdout and in the state as soon as it is there."""
-    from mtpfix.analysis import wanted_releases
+    from mtpfix.asked import wanted_releases
     from mtpfix.hub.scan import Look
 
     wanted_releases(chosen.engine, "")  # a wrong engine is the user's fault, not every repository's

@@ -124,6 +124,15 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """A remark about a family, or about what an engine makes of it in some releases ("": whoever reads it)."""
+
+    text: str
+    engine: str = ""
+    span: Span = Span()
+
+
+@dataclass(frozen=True, slots=True)
 class Family:
     """A model architecture with its names.
 
@@ -150,7 +159,7 @@ class Family:
     wrapper: tuple[str, str] | None
     views: tuple[View, ...]
     draftless: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     sources: tuple[str, ...] = ()
     steps_key: str = ""
     beside: tuple[Beside, ...] = ()

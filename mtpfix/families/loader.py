@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from mtpfix import packaged
-from mtpfix.families.base import AskRow, Beside, Family, Fault, Option, Special, View
+from mtpfix.families.base import AskRow, Beside, Family, Fault, Note, Option, Special, View
 from mtpfix.families.patterns import PatternMap
 from mtpfix.model import Mapper
 from mtpfix.releases import Span, after, modelled
@@ -56,11 +56,15 @@ def _family(raw: Row) -> Family:
         wrapper=_wrapper(draft),
         views=tuple(_view(row) for row in raw.get("view", ())),
         draftless=tuple(draft.get("without", ())),
-        notes=tuple(raw.get("notes", ())),
+        notes=tuple(_note(row) for row in raw.get("notes", ())),
         sources=tuple(raw.get("sources", ())),
         steps_key=draft.get("steps", ""),
         beside=tuple(Beside(row["engine"], row["file"], _span(row)) for row in draft.get("beside", ())),
     )
+
+
+def _note(row: str | Row) -> Note:
+    return Note(row) if isinstance(row, str) else Note(row["text"], row["engine"], _span(row))
 
 
 def _wrapper(draft: Row) -> tuple[str, str] | None:

@@ -129,9 +129,13 @@ def outlook(report: Report) -> str:
     fine = [name for name in engines if all(row.verdict == "loads" for row in newest if row.engine == name)]
     loads = [f"loads in {listed(fine)}"] if fine else []
     if report.status == "clean":
-        return "; ".join([*loads, *_troubles(newest)]) or "no modelled engine is known to load it"
+        return "; ".join([*loads, *_troubles(newest)]) or _nowhere(report)
     older = [row for row in report.engines if row.engine in _planned(report)]
     return "; ".join(_troubles([*newest, *older]) or loads) or plural(_count(report, "error"), "error")
+
+
+def _nowhere(report: Report) -> str:
+    return f"no {'release asked about' if report.asked else 'modelled engine'} is known to load it"
 
 
 def _planned(report: Report) -> frozenset[str]:
@@ -357,7 +361,14 @@ _HOW = {"local": "", "hub": "--create-pr ", "bundle": "--dry-run "}
 
 def command(report: Report) -> str:
     """What to type to repair a checkpoint, or "" where nothing can be."""
-    return f"mtpfix apply {_HOW[report.source.kind]}{shlex.quote(report.source.id)}" if not report.plan.empty else ""
+    if report.plan.empty:
+        return ""
+    return f"mtpfix apply {_HOW[report.source.kind]}{shlex.quote(report.source.id)}{_asked(report)}"
+
+
+def _asked(report: Report) -> str:
+    """The options that ask about the same engines."""
+    return "".join(f" --engine {shlex.quote(spec)}" for spec in report.asked)
 
 
 def _advice(report: Report, page: Page) -> list[str]:
@@ -367,7 +378,8 @@ def _advice(report: Report, page: Page) -> list[str]:
         lines += [paint(line, page, "bold") for line in paragraph(f"Fix: {command(report)}", page, hanging="  ")]
         lines += paragraph(f"changes {changes(report.plan)}", page, indent="  ")
     elif report.status != "clean":
-        lines += paragraph("No safe edit of the JSON files mends this; the help above says what would.", page)
+        whom = " for the engines that were asked about" if report.asked else ""
+        lines += paragraph(f"No safe edit of the JSON files mends this{whom}; the help above says what would.", page)
     return lines + held_back_lines(report, page)
 
 
@@ -379,7 +391,7 @@ def held_back_lines(report: Report, page: Page) -> list[str]:
     lines = paragraph(f"{len(held)} {'fix is' if len(held) == 1 else 'fixes are'} held back as unsafe:", page)
     for words in held:
         lines += paragraph(f"- {words}", page, indent="  ", hanging="    ")
-    command = f"mtpfix apply --unsafe-fixes --dry-run {shlex.quote(report.source.id)}"
+    command = f"mtpfix apply --unsafe-fixes --dry-run {shlex.quote(report.source.id)}{_asked(report)}"
     return [*lines, *paragraph(f"To see them: {command}", page, hanging="  ")]
 
 

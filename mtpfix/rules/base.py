@@ -100,24 +100,7 @@ def spans(judges: Iterable[Judge]) -> tuple[str, ...]:
     names: dict[str, set[str]] = {}
     for judge in judges:
         names.setdefault(judge.engine.name, set()).update(judge.profile.releases)
-    return tuple(text for engine, found in names.items() for text in _ranges(engine, found))
-
-
-def _ranges(engine: str, found: set[str]) -> list[str]:
-    every = releases.modelled(engine)
-    if found >= set(every):
-        return [engine]
-    out: list[str] = []
-    start = None
-    for name in (*every, ""):
-        if name in found:
-            start = start or name
-        elif start:
-            low = "" if start == every[0] else f">={start}"
-            high = f"<{name}" if name else ""
-            out.append(engine + ",".join(filter(None, (low, high))))
-            start = None
-    return out
+    return tuple(text for engine, found in names.items() for text in releases.ranges(engine, found))
 
 
 def modules_of(claims: Iterable[Claim]) -> tuple[tuple[str, ...], int]:
@@ -263,5 +246,5 @@ def way_out(context: Context, part: str) -> str:
     names: dict[str, set[str]] = {}
     for row in good:
         names.setdefault(row.engine, set()).update(row.releases)
-    places = " and ".join(text for engine, found in names.items() for text in _ranges(engine, found))
+    places = " and ".join(text for engine, found in names.items() for text in releases.ranges(engine, found))
     return f"the {part} loads in {places}"

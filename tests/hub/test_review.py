@@ -92,6 +92,17 @@ def test_a_list_that_takes_too_much_does_harm(repo: Repository) -> None:
     assert any(name.startswith("model.layers.1.mlp") for name in found["newly_plain_quantized"])
 
 
+def test_only_the_decisions_that_were_asked_about_are_shown_and_harm_to_any_engine_counts(repo: Repository) -> None:
+    repo.open_pr("too much", with_entries(repo, "mtp*", "model.layers.1*"))
+    wide, narrow = (
+        json.loads(CliRunner().invoke(main, ("review", REPO, "1", "--engine", one, "--format", "json")).stdout)
+        for one in ("vllm", "transformers")
+    )
+    assert {one["engine"] for one in wide["decisions"]} == {"vllm"}
+    assert {one["engine"] for one in narrow["decisions"]} <= {"transformers"}
+    assert wide["newly_plain_quantized"] == narrow["newly_plain_quantized"] != []
+
+
 def test_more_than_lists_is_said(repo: Repository) -> None:
     repo.open_pr("more", {**with_entries(repo, "mtp*", rope_theta=7), "README.md": b"x"})
     code, found = document(1)

@@ -81,6 +81,52 @@ def test_what_is_no_range(spec: str) -> None:
         analyse(build(llama(), "nvfp4", ["lm_head"]), engines=[spec])
 
 
+MISSPELT = [
+    ("vllm=>0.24", "malformed range of releases", "write 'vllm>=0.24'"),
+    ("vllm=0.33", "malformed range of releases", "write 'vllm==0.33'"),
+    ("vllm 0.33", "malformed range of releases", "write 'vllm==0.33'"),
+    ("vllm@v0.24.0", "malformed range of releases", "write 'vllm==0.24.0'"),
+    ("vllm~=0.24", "malformed range of releases", "write 'vllm>=0.24'"),
+    ("vllm=>0.20,=<0.26", "malformed range of releases", "write 'vllm>=0.20,<=0.26'"),
+    ("tensorrt-llm=snapshot-2", "malformed range of releases", "compare with"),
+    ("vllm!=0.24", "malformed range of releases", "compare with"),
+    ("vllm>=latest", "malformed range of releases", "compare with"),
+    ("vllm>=", "malformed range of releases", "compare with"),
+    ("vllm,sglang", "malformed range of releases", "--engine vllm --engine sglang"),
+    ("vllm>=9", "no modelled release of vllm fits", "modelled are 0.12.0 to 0.33.0"),
+    ("vlm>=0.24", "no such engine: vlm>=0.24", "do you mean vllm?"),
+    ("VLLM", "no such engine: VLLM", "do you mean vllm?"),
+    ("tensorrt_llm", "no such engine", "do you mean tensorrt-llm?"),
+    ("llama.cpp", "no such engine", "write one of vllm, sglang"),
+]
+
+
+@pytest.mark.parametrize(("spec", "message", "hint"), MISSPELT)
+def test_what_is_misspelt_is_named_with_the_right_spelling(spec: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        wanted_releases([spec], "fp8")
+    assert str(raised.value).startswith(message)
+    assert hint in raised.value.hint
+    if raised.value.hint.startswith("write '"):
+        assert wanted_releases([raised.value.hint.split("'")[1]], "fp8")
+
+
+def test_a_range_may_name_releases_as_their_tags_do() -> None:
+    assert wanted_releases(["vllm>=v0.24,<v0.26"], "") == wanted_releases(["vllm>=0.24,<0.26"], "")
+
+
+def test_a_narrow_report_says_so_and_speaks_of_nobody_else() -> None:
+    checkpoint = both(NEXT, "nvfp4", [entry for entry in right_list(NEXT, "nvfp4") if entry != "mtp.fc"])
+    wide, old, new = (analyse(checkpoint, engines=asked) for asked in ([], ["vllm>=0.20,<0.24"], ["vllm>=0.30"]))
+    assert not any("asked about" in note for note in wide.notes)
+    assert old.notes[0].startswith("only vllm>=0.20.0,<0.24.0 was asked about: other engines and releases may differ")
+    shown = {release for row in old.engines for release in row.releases}
+    assert shown == wanted_releases(["vllm>=0.20,<0.24"], "")["vllm"]
+    assert {text for found in old.findings for text in found.engines} == {"vllm>=0.20.0,<0.24.0"}
+    for one, own in ((wide, {"vLLM", "SGLang"}), (old, {"vLLM"}), (new, set())):
+        assert {note.split(" ")[0] for note in one.notes} & {"vLLM", "SGLang"} == own
+
+
 def test_only_the_engines_that_were_asked_for_are_shown_and_satisfied() -> None:
     checkpoint = both(NEXT, "nvfp4", [entry for entry in right_list(NEXT, "nvfp4") if entry != "mtp.fc"])
     new = analyse(checkpoint, engines=["vllm>=0.25"])  # builds mtp.fc plain by itself (engine facts, 7.28)

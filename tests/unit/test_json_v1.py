@@ -9,8 +9,11 @@ from typing import Any, get_type_hints
 import factories
 import jsonschema
 import pytest
+from checkpoints import build, qwen3_next, right_list
 
 import mtpfix
+from mtpfix.analysis import analyse
+from mtpfix.explaining import explain
 from mtpfix.model import Contrast, Edit, Explanation, Reading
 from mtpfix.output import json_v1
 from mtpfix.output.base import (
@@ -66,6 +69,15 @@ def test_the_keys_are_those_of_the_contract() -> None:
         *("locations", "contrasts"),
     ]
     assert list(document["plan"]) == ["files", "certificate", "held_back", "index", "renames"]
+
+
+def test_latest_is_the_newest_modelled_release_whatever_was_asked() -> None:
+    checkpoint = build(qwen3_next(), "nvfp4", right_list(qwen3_next(), "nvfp4"))
+    for spec, latest in (("vllm>=0.20,<0.26", {False}), ("vllm>=0.33", {True})):
+        found = json_v1.report(analyse(checkpoint, engines=[spec]), {})
+        assert {row["latest"] for row in found["engines"]} == latest
+        rows = json_v1.explanation(explain(checkpoint, ["mtp.fc"], engines=[spec]))
+        assert {row["latest"] for row in rows["decisions"]} == latest
 
 
 def test_a_finding_carries_the_name_and_kind_of_its_rule() -> None:

@@ -15,6 +15,7 @@ from mtpfix import override as module
 from mtpfix.analysis import analyse, repaired
 from mtpfix.checkpoint.local import read_local
 from mtpfix.cli import main
+from mtpfix.errors import UsageError
 from mtpfix.model import Checkpoint
 from mtpfix.override import FLAGS, override
 
@@ -32,6 +33,28 @@ def test_vllm_gets_the_whole_config_of_the_patch(broken: Checkpoint) -> None:
     config = json.loads(plan.after["config.json"])
     assert json.loads(argument) == {"quantization_config": config["quantization_config"]}
     assert shlex.split(found.text) == [flag, argument]
+
+
+@pytest.mark.parametrize("spec", ["vllm==0.33.0", "vllm>=0.20", "vllm"])
+def test_of_several_releases_the_newest_counts(broken: Checkpoint, spec: str) -> None:
+    assert override(broken, spec) == override(broken, "vllm")
+
+
+REFUSED = [
+    ("vllm==0.24.0", "the flags of vllm==0.24.0 are not known", "known are those of vllm>=0.33.0"),
+    ("sglang<0.5.20", "the flags of sglang<0.5.20 are not known", "mtpfix apply --engine 'sglang<0.5.20'"),
+    ("tensorrt-llm", "no flags of tensorrt-llm are known", "known are vllm and sglang"),
+    ("vllm=0.33.0", "malformed range of releases", "write 'vllm==0.33.0'"),
+    ("vlm", "no such engine", "do you mean vllm?"),
+]
+
+
+@pytest.mark.parametrize(("spec", "message", "hint"), REFUSED)
+def test_releases_whose_flags_are_not_known_are_refused(broken: Checkpoint, spec: str, message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        override(broken, spec)
+    assert str(raised.value).startswith(message)
+    assert hint in raised.value.hint
 
 
 @pytest.mark.parametrize("engine", FLAGS)
