@@ -136,10 +136,12 @@ def _planned(plan: GraftPlan, chosen: Options) -> int:
 
 
 def _done(plan: GraftPlan, chosen: Options, *, shown: bool) -> int:
-    if not shown:
-        write(_text(plan, chosen, "done"), chosen.output)
-    _about(plan)
-    say(f"Changed {listed(_files(plan))}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
+    try:
+        if not shown:
+            write(_text(plan, chosen, "done"), chosen.output)
+    finally:  # whatever becomes of the report
+        _about(plan)
+        say(f"Changed {listed(_files(plan))}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
     return _after(plan)
 
 

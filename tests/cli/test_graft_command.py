@@ -78,6 +78,17 @@ def test_there_and_back(run: Run, here: Path, base: Path) -> None:
     assert content(here) == old
 
 
+def test_a_report_that_cannot_be_written(run: Run, here: Path, base: Path) -> None:
+    """It says all the same that the graft was made, and how it is taken back."""
+    old = content(here)
+    result = run("graft", "here", "--from", "base", "-o", "nowhere/report")
+    assert result.exit_code == 3
+    assert "cannot write the report" in result.stderr
+    assert "Take back: mtpfix undo here" in result.stderr
+    assert run("undo", "here").exit_code == 0
+    assert content(here) == old
+
+
 @pytest.mark.parametrize("dry", [True, False])
 def test_json(run: Run, here: Path, base: Path, dry: bool) -> None:
     result = run("graft", "here", "--from", "base", "--format", "json", *(["-n"] if dry else []))
