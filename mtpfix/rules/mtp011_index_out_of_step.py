@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from mtpfix.engines.openings import SINGLE_FILE, TITLES, read_last, since
 from mtpfix.model import Checkpoint, Finding, FixKind, Index, Location, Severity, Tensor
-from mtpfix.names import tensor_name
+from mtpfix.names import split_name, tensor_name
 from mtpfix.rules.base import Context, Rule, plural
 
 EXPLANATION = """\
@@ -53,8 +53,17 @@ def _missing(context: Context, index: Index) -> Iterator[Finding]:
             index.missing_shards,
             f"files that the index names are missing: {_named(index.missing_shards, 'file')}{tensors}. {stops} and "
             "later stop there, earlier ones go on without them",
-            "download or upload the files" if lost else "",
+            _way_back(context, lost),
         )
+
+
+def _way_back(context: Context, lost: tuple[str, ...]) -> str:
+    """How tensors that are lost with their files come back."""
+    if not lost:
+        return ""
+    ways = "download or upload the files"
+    drafts = all(context.world.in_draft(split_name(tensor)[0]) for tensor in lost)
+    return f"{ways}, or restore the draft: mtpfix graft DIR --from BASE" if drafts else ways
 
 
 def _in_files(checkpoint: Checkpoint, index: Index, files: tuple[str, ...]) -> tuple[str, ...]:

@@ -248,9 +248,9 @@ def test_a_draft_that_is_given_up_is_not_counted_any_more() -> None:
 def test_missing_files_stop_engines_since_some_release() -> None:
     """vLLM 0.26.0 and SGLang 0.5.17 begin to stop; earlier ones load the target without the draft."""
     checkpoint = sharded(GLM, right_list(GLM, "nvfp4"), true_map(GLM), drop="model.layers.2.")
-    rows = {
-        (row.engine, release, row.part): row.verdict for row in analyse(checkpoint).engines for release in row.releases
-    }
+    report = analyse(checkpoint)
+    assert "or restore the draft: mtpfix graft DIR --from BASE" in report.findings[0].hint
+    rows = {(row.engine, release, row.part): row.verdict for row in report.engines for release in row.releases}
     for engine, last, first in (("vllm", "0.25.1", "0.26.0"), ("sglang", "0.5.16", "0.5.17")):
         assert (rows[engine, last, "target"], rows[engine, last, "draft"]) == ("loads", "degrades")
         assert (rows[engine, first, "target"], rows[engine, first, "draft"]) == ("fails", "fails")
@@ -263,6 +263,7 @@ def test_the_target_cannot_do_without_what_is_missing() -> None:
     found = next(finding for finding in report.findings if finding.rule == "MTP011")
     assert (found.fix, report.plan.index) == ("none", None)
     assert "cannot be done without" in found.hint
+    assert "graft" not in found.hint
     rows = {(row.engine, row.version, row.part): row.verdict for row in report.engines}
     assert rows["vllm", "0.12.0", "target"] == "degrades"
     assert rows["vllm", "0.26.0", "target"] == "fails"
