@@ -490,9 +490,7 @@ def members(unit: Unit) -> tuple[str, ...]:
     """The module names that a unit stands for; a stack of experts answers to its holder's name too."""
     if not unit.stored.experts:
         return (unit.name,) if unit.stored.raw.name == unit.name else (unit.name, unit.stored.raw.name)
-    head, _, rest = unit.name.partition(".experts.")
-    tail = rest.partition(".")[2]
-    return tuple(f"{head}.experts.{number}.{tail}" for number in unit.stored.experts)
+    return unit.members
 
 
 def _notes(world: World, shown: Sequence[Judge]) -> tuple[str, ...]:

@@ -84,6 +84,13 @@ class Unit:
     def name(self) -> str:
         return self.stored.name
 
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The module's name, or the names of the experts that it stands for."""
+        head, marker, rest = self.name.partition(".experts.")
+        tail = rest.partition(".")[2]
+        return tuple(f"{head}{marker}{number}.{tail}" for number in self.stored.experts) or (self.name,)
+
 
 @dataclass(frozen=True, slots=True)
 class Profile:

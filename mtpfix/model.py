@@ -321,7 +321,7 @@ class EngineRow:
     version   first release of the profile
     releases  every release in it, ascending
     latest    whether it holds the newest release of the engine that was asked about
-    modules   modules (or their collapsed patterns) that the verdict rests on; empty when it loads
+    modules   those that are not loaded as they are stored, every expert by its name; empty when it loads
     error     what the engine prints, in its own words, where it is known
     """
 

@@ -374,7 +374,8 @@ def engine_row(table: Table, found: list[Mismatch], forced: Forced | None = None
     judge, profile = table.judge, table.judge.profile
     settled = worst(found)
     verdict, reason, error = _settled(table, settled, forced)
-    names = tuple(item.row.unit.name for item in found if settled and item.verdict == settled.verdict)
+    units = {item.row.unit.name: item.row.unit for item in found if item.verdict in ("fails", "degrades")}
+    names = tuple(name for unit in units.values() for name in unit.members)
     return EngineRow(
         profile.engine,
         profile.first,

@@ -62,9 +62,15 @@ def run(chosen: Options) -> int:
     several = len(chosen.sources) > 1
     if reports:
         result = CheckResult(reports, BY_CODE, several)
-        write(chosen.format(result, page_for(chosen.output)), chosen.output)
+        write(chosen.format(result, page_for(chosen.output)), chosen.output, _about(result) if chosen.output else "")
     dirty = any(report.status != "clean" for report in reports)
     return max([*failures, int(dirty and not (chosen.exit_zero or _uploaded(chosen)))])
+
+
+def _about(result: CheckResult) -> str:
+    from mtpfix.output import human
+
+    return human.summary(result)
 
 
 def _mapped(chosen: Options) -> bool:

@@ -105,8 +105,13 @@ def _encodes(text: str, stream: TextIO) -> bool:
     return True
 
 
-def write(text: str, output: str | None = None) -> None:
-    """Data to stdout, or to a file where one is named; no text, no file. WriteError where the file refuses."""
+def write(text: str, output: str | None = None, about: str = "") -> None:
+    """Data to stdout, or to a file where one is named, which stderr is told of; no text, no file.
+
+    about  what stands in the file, in a phrase
+
+    Raises WriteError where the file refuses.
+    """
     if not text:
         return
     if output is None or output == "-":
@@ -117,6 +122,7 @@ def write(text: str, output: str | None = None) -> None:
             file.write(text)
     except OSError as error:
         raise WriteError(f"cannot write the report: {error.strerror}", subject=output, hint=WRITE_HINT) from error
+    say(f"Wrote {output}: {about}." if about else f"Wrote {output}.")
 
 
 def text_of(file: str) -> str:

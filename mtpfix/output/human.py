@@ -25,7 +25,6 @@ from mtpfix.output.base import CheckResult, Format, Page, RuleText
 from mtpfix.output.collapse import Collapsed, collapsed
 from mtpfix.output.text import (
     Cell,
-    cells,
     clean,
     labelled,
     listed,
@@ -33,14 +32,12 @@ from mtpfix.output.text import (
     paint,
     paragraph,
     plural,
-    shortened,
     table,
 )
 
 _MOST_LINES = 8
 _MOST_DIFFED = 60
 _FEW = 3
-_SHORTEST_NAME = 12
 _NAME = re.compile("[<>=]")
 _TROUBLE = ("fails", "degrades")
 _SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -68,6 +65,17 @@ def check_text(result: CheckResult, page: Page) -> str:
     return page_text(line for at, block in enumerate(blocks) for line in ([""] if at else []) + block)
 
 
+def summary(result: CheckResult) -> str:
+    """The verdict in a phrase, or how many of several checkpoints have which."""
+    if result.several:
+        return _tally(result.reports).removesuffix(".")
+    return "; ".join(f"{title(report.source)}: {_words(report)}" for report in result.reports)
+
+
+def _words(report: Report) -> str:
+    return f"{STATUS[report.status]}; {outlook(report)}"
+
+
 def _tally(reports: Sequence[Report]) -> str:
     counts = Counter[str](report.status for report in reports)
     parts = [f"{counts[status]} {words}" for status, words in STATUS.items() if counts[status]]
@@ -88,13 +96,9 @@ def report_lines(report: Report, rules: Mapping[str, RuleText], page: Page) -> l
 
 
 def _verdict(report: Report, page: Page) -> list[str]:
-    """The one line that says it all; a long name is shortened where that keeps it one, else it wraps."""
+    """The one sentence that says it all."""
     symbol, style = _symbol(mark(report), page)
-    words = f"{STATUS[report.status]}; {outlook(report)}"
-    room = page.width - cells(symbol) - len(" : ") - len(words)
-    name = clean(title(report.source), page)
-    name = shortened(name, room if room >= _SHORTEST_NAME else page.width // 2, page)
-    first, *rest = paragraph(f"{symbol} {name}: {words}", page, hanging="  ")
+    first, *rest = paragraph(f"{symbol} {title(report.source)}: {_words(report)}", page, hanging="  ")
     return [paint(first, page, "bold", *style), *(paint(line, page, "bold", *style) for line in rest)]
 
 

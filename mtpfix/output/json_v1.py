@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 import mtpfix
@@ -486,11 +486,11 @@ def report(value: Report, rules: Mapping[str, RuleText]) -> ReportV1:
         "source": {"kind": value.source.kind, "id": value.source.id, "revision": value.source.revision},
         "checkpoint": _checkpoint(value),
         "status": value.status,
-        "engines": [_engine(row) for row in value.engines],
+        "engines": _engines(value.engines),
         "findings": [_finding(finding, rules.get(finding.rule)) for finding in value.findings],
         "plan": _plan(value.plan),
         "notes": list(value.notes),
-        "after": [_engine(row) for row in value.after],
+        "after": _engines(value.after),
     }
 
 
@@ -512,7 +512,14 @@ def _checkpoint(value: Report) -> CheckpointV1:
     }
 
 
-def _engine(row: EngineRow) -> EngineV1:
+def _engines(rows: Iterable[EngineRow]) -> list[EngineV1]:
+    """Rows of the matrix; many share their modules, which can be tens of thousands."""
+    found = tuple(rows)
+    braced = {names: collapse(names) for names in {row.modules for row in found}}
+    return [_engine(row, braced[row.modules]) for row in found]
+
+
+def _engine(row: EngineRow, modules: Sequence[str]) -> EngineV1:
     return {
         "engine": row.engine,
         "version": row.version,
@@ -521,7 +528,7 @@ def _engine(row: EngineRow) -> EngineV1:
         "part": row.part,
         "verdict": row.verdict,
         "reason": row.reason,
-        "modules": list(row.modules),
+        "modules": list(modules),
         "error": row.error,
     }
 

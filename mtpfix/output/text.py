@@ -57,17 +57,6 @@ def padded(text: str, width: int) -> str:
     return text + " " * (width - cells(text))
 
 
-def shortened(text: str, width: int, page: Page) -> str:
-    """The text cut to a width, its end kept: names differ at their ends."""
-    dots = "…" if page.unicode else "..."
-    if cells(text) <= width:
-        return text
-    tail = text[-max(width - len(dots), 1) :]
-    while cells(tail) > width - len(dots) and len(tail) > 1:
-        tail = tail[1:]
-    return dots + tail
-
-
 def wrapped(text: str, width: int, more: int = 0) -> list[str]:
     """Lines of at most this width, the first may be longer by `more`; words that are longer than a line break after
     a dot, slash or comma where they can. A word without end is cut."""

@@ -106,15 +106,8 @@ def spans(judges: Iterable[Judge]) -> tuple[str, ...]:
 def modules_of(claims: Iterable[Claim]) -> tuple[tuple[str, ...], int]:
     """The modules of some claims, each once, and how many they are with every expert counted."""
     units = {claim.mismatch.row.unit.name: claim.mismatch.row.unit for claim in claims}
-    names = tuple(name for unit in units.values() for name in _members(unit))
+    names = tuple(name for unit in units.values() for name in unit.members)
     return names, len(names)
-
-
-def _members(unit: Unit) -> Iterable[str]:
-    """A module's name, or the names of the experts that it stands for."""
-    head, marker, rest = unit.name.partition(".experts.")
-    tail = rest.partition(".")[2]
-    return [f"{head}{marker}{number}.{tail}" for number in unit.stored.experts] or (unit.name,)
 
 
 def contrasts_of(claims: Iterable[Claim]) -> tuple[Contrast, ...]:
@@ -128,7 +121,7 @@ def contrasts_of(claims: Iterable[Claim]) -> tuple[Contrast, ...]:
         seen.setdefault(key, (unit, {}))[1].setdefault(id(item.judge), item.judge)
     alike: dict[tuple[str, str, tuple[int, ...]], tuple[list[str], Iterable[Judge]]] = {}
     for (_, stored, built), (unit, found) in seen.items():
-        alike.setdefault((stored, built, tuple(found)), ([], found.values()))[0].extend(_members(unit))
+        alike.setdefault((stored, built, tuple(found)), ([], found.values()))[0].extend(unit.members)
     return tuple(
         Contrast(stored, built, spans(found), tuple(names)) for (stored, built, _), (names, found) in alike.items()
     )

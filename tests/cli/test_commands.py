@@ -156,7 +156,9 @@ def test_output_goes_to_a_file_where_there_is_something_to_write(run: Run, tmp_p
     path = tmp_path / "report.txt"
     result = run("check", "fixable", "-o", str(path), env={"FORCE_COLOR": "1"})
     assert (result.exit_code, result.stdout) == (1, "")
-    assert path.read_text("utf-8").startswith("✗ …Next-80B")
+    assert path.read_text("utf-8").startswith("✗ Qwen3-Next-80B")
+    verdict = "Qwen3-Next-80B-A3B-Instruct-NVFP4: fixable; draft fails in vllm, degrades in sglang"
+    assert " ".join(result.stderr.split()) == f"Wrote {path}: {verdict}."
     nothing = tmp_path / "nothing.txt"
     assert run("check", "clean", "--format", "quiet", "-o", str(nothing)).exit_code == 0
     assert not nothing.exists()

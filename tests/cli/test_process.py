@@ -207,7 +207,7 @@ def test_the_library(broken: Path) -> None:
     assert sorted(mtpfix.undo(broken)) == ["config.json", "hf_quant_config.json"]
     assert tiny.contents(broken) == before
     assert mtpfix.ensure(broken).status == "clean"
-    (broken / "config.json").write_bytes(before["config.json"])
+    (broken / "config.json").write_bytes(before["config.json"] + b" ")
     with pytest.raises(mtpfix.ConflictError):
         mtpfix.undo(broken)
 

@@ -24,7 +24,7 @@ from mtpfix.output.base import (
     RuleList,
     TensorList,
 )
-from mtpfix.output.text import Cell, cells, clean, shortened, table, wrapped
+from mtpfix.output.text import Cell, cells, clean, table, wrapped
 
 BOOK = {rule.code: rule for rule in factories.RULES}
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -114,7 +114,7 @@ def test_lines_have_no_blanks_at_their_ends(view: str) -> None:
 
 def test_the_first_line_is_the_verdict() -> None:
     first = checked(Page(80), factories.fixable()).splitlines()[0]
-    assert first == "✗ …Next-80B-A3B-Instruct-NVFP4: fixable; draft fails in vllm, degrades in sglang"
+    assert first == "✗ Qwen3-Next-80B-A3B-Instruct-NVFP4: fixable; draft fails in vllm, degrades in"
     first = checked(Page(80), factories.clean(source=Source("local", "."))).splitlines()[0]
     assert first == "✓ .: clean; loads in vllm and sglang"
 
@@ -239,12 +239,6 @@ def test_long_names_break_after_a_dot() -> None:
     assert wrapped("model.layers.0.self_attn", 16) == ["model.layers.0.", "self_attn"]
     assert wrapped("abcdefghij_klm", 12) == ["abcdefghij_", "klm"]
     assert wrapped("a" * 20, 12) == ["a" * 12, "a" * 8]
-
-
-def test_shortened_keeps_the_end() -> None:
-    assert shortened("models/name", 20, Page()) == "models/name"
-    assert shortened("models/name", 6, Page()) == "…/name"
-    assert shortened("models/name", 8, Page(encoding="ascii")) == ".../name"
 
 
 def test_a_table_shrinks_its_widest_column() -> None:

@@ -150,12 +150,12 @@ def test_differences_in_input_scale_alone_that_do_no_harm() -> None:
     assert wrong(without, "vllm", "target")
 
 
-def test_the_worst_mismatch_settles_the_verdict_and_names_its_like() -> None:
+def test_the_worst_mismatch_settles_the_verdict_and_all_are_named() -> None:
     checkpoint = build(Q35, "nvfp4", TARGET, stored={**DRAFT_NVFP4, GATE: "bf16", O_PROJ: "nvfp4-w4a16"})
     found = list(wrong(checkpoint, "vllm").values())
     assert {item.verdict for item in found} == {"fails", "degrades"}
     row = row_of(checkpoint, "vllm")
-    assert (row.verdict, row.modules) == ("fails", (GATE,))
+    assert (row.verdict, row.modules) == ("fails", (GATE, O_PROJ))
     assert worst([]) is None
 
 
