@@ -7,7 +7,7 @@ costs only the matching.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
@@ -384,6 +384,11 @@ class World:
         """The names of the draft's tensors, in header order."""
         return tuple(tensor_name(raw.name, cell.suffix) for raw in self.draft_modules for cell in raw.cells)
 
+    def beside(self, name: str) -> Callable[[str], bool]:
+        """Whether a module of some name is stored next to this one."""
+        head = name.rpartition(".")[0]
+        return lambda leaf: f"{head}.{leaf}" in self.checkpoint.modules
+
     @cached_property
     def _schemes(self) -> Mapping[str, str]:
         return {unit.name: unit.stored.scheme.name for unit in self.units}
@@ -751,7 +756,7 @@ class _RowCache:
         facts = [fact for fact in facts if not fact.methods or method in fact.methods]
 
         def row(unit: Unit) -> Row:
-            asked = ask(view, unit.key, self._world.layers, release, method)
+            asked = ask(view, unit.key, self._world.layers, release, method, self._world.beside(unit.name))
             return Row(unit, asked, tuple(self._specials(facts, unit)))
 
         for first, *others in self._groups:

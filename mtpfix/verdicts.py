@@ -336,7 +336,8 @@ def _incomplete_draft(world: World, table: Table, missing: tuple[str, ...]) -> F
     """A draft that lacks single modules: their parameters stay as they were allocated."""
     judge, view = table.judge, table.judge.view
     for name in missing:
-        found = ask(view, key_of(name), world.layers, judge.profile.first, judge.method.name) if view else None
+        beside = world.beside(name)
+        found = ask(view, key_of(name), world.layers, judge.profile.first, judge.method.name, beside) if view else None
         if found is not None and found.layer != "absent":
             return "degrades", f"tensors of the draft are missing and parameters stay unwritten, e.g. {brief(name)}", ""
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from mtpfix.families.patterns import Key, PatternMap, fill
@@ -30,7 +30,8 @@ class AskRow:
     layer        kind of module; `unasked`: built without asking (nn.Linear, quant_config=None), plain
                  whatever a list says; `absent`: the engine builds no such module
     methods      quantization methods the row is for; empty: all
-    projections  checkpoint names of an expert's gate, up and down projection, where not the usual ones
+    projections  names under which an engine looks up an expert's gate, up and down projection, where not the usual ones
+    beside       a module that has to be stored next to this one; "": none. It tells the kinds of a layer apart
     """
 
     asks: str
@@ -39,6 +40,7 @@ class AskRow:
     methods: tuple[str, ...] = ()
     projections: tuple[str, ...] = ()
     why: str = ""
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +177,17 @@ class Ask:
     why: str = ""
 
 
-def ask(view: View, key: Key, layers: int, release: str, method: str) -> Ask | None:
-    """What the view's engine asks for a module; None where the family file names no such module."""
+def ask(
+    view: View, key: Key, layers: int, release: str, method: str, beside: Callable[[str], bool] | None = None
+) -> Ask | None:
+    """What the view's engine asks for a module; None where the family file names no such module.
+
+    beside  whether a module of this name is stored next to the one that is asked for
+    """
 
     def accepts(row: AskRow) -> bool:
+        if row.beside and not (beside and beside(row.beside)):
+            return False
         return holds(release, row.span) and (not row.methods or method in row.methods)
 
     found = view.rows.find(key, layers, accepts)

@@ -157,6 +157,7 @@ def _ask_row(row: Row) -> tuple[str, AskRow]:
         methods=tuple(row.get("methods", ())),
         projections=tuple(row.get("projections", ())),
         why=row.get("why", ""),
+        beside=row.get("beside", ""),
     )
 
 

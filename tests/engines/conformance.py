@@ -63,9 +63,15 @@ def stored_names(record: Record) -> list[str]:
 
 def answers(case: Case) -> Iterator[tuple[str, Key, Ask | None]]:
     """What the view says about every stored module."""
-    for name in stored_names(case.record):
-        key = key_of(name)
-        yield name, key, ask(case.view, key, case.layers, case.run.version, case.method)
+    names = stored_names(case.record)
+    held = frozenset(names)
+    for name in names:
+        key, head = key_of(name), name.rpartition(".")[0]
+
+        def beside(leaf: str, head: str = head) -> bool:
+            return f"{head}.{leaf}" in held
+
+        yield name, key, ask(case.view, key, case.layers, case.run.version, case.method, beside)
 
 
 def decided_by_class(case: Case, key: Key) -> bool:

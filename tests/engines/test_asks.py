@@ -24,7 +24,7 @@ NOT_LINEAR = re.compile(r"(^|\.)(eh_proj|conv1d|patch_embed\.proj|pos_embed|embe
 
 
 # Wrappers whose language model brings a packed mapping of its own, which is in force when the rest is built.
-REPLACED = ("GlmOcrForConditionalGeneration",)
+REPLACED = ("GlmOcrForConditionalGeneration", "KimiK3ForConditionalGeneration")
 
 
 def complete(case: Case) -> bool:

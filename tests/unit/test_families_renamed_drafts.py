@@ -133,4 +133,19 @@ def test_kimi_k3_gate_is_a_shard_from_0_29_on() -> None:
     old, new = (view_of("kimi_k3", "vllm", "draft", release) for release in ("0.28.0", "0.29.0"))
     assert asked(old, module, release="0.28.0")[0] == "model.layers.4.self_attn.g_proj"
     assert asked(new, module, release="0.29.0")[0] == "model.layers.4.self_attn.fused_qkv_a_g_proj"
-    assert ask(view_of("kimi_k3", "vllm", "target"), key_of(module.replace("4", "3")), 4, "0.33.0", "fp8") is None
+
+
+def test_what_is_stored_beside_a_kimi_k3_gate_tells_its_attention() -> None:
+    """vllm-0.33.0 kimi_k3/nvidia/kda.py:653, mla.py:222; sglang-0.5.23 kimi_k3.py:1568,2273."""
+    key = key_of("language_model.model.layers.3.self_attn.g_proj")
+    expected = {
+        ("vllm", "f_a_proj"): "language_model.model.layers.3.self_attn.in_proj_qkvgfab",
+        ("vllm", "q_a_proj"): "language_model.model.layers.3.self_attn.fused_qkv_a_g_proj",
+        ("sglang", "f_a_proj"): "model.layers.3.self_attn.fused_qkvg_proj",
+        ("sglang", "q_a_proj"): "model.layers.3.self_attn.g_proj",
+    }
+    for (engine, neighbour), runtime in expected.items():
+        release = "0.33.0" if engine == "vllm" else "0.5.23"
+        found = ask(view_of("kimi_k3", engine, "target"), key, 4, release, "fp8", neighbour.__eq__)
+        assert found is not None
+        assert found.runtime == runtime
