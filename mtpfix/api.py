@@ -90,18 +90,50 @@ def apply(repair: Plan | Report) -> tuple[str, ...]:
     return tuple(change.name for change in record.changes) if record else ()
 
 
-def ensure(path: Pathish, *, engines: Sequence[str] = (), scope: Scope = "mtp") -> Report:
+def ensure(
+    path: Pathish,
+    *,
+    base: Pathish | None = None,
+    rewrite: bool = False,
+    engines: Sequence[str] = (),
+    scope: Scope = "mtp",
+    access: Access | None = None,
+) -> Report:
     """Repair what is safely repairable and look again: the report of a checkpoint without errors.
 
-    Raises FindingsError, which carries the report, where errors remain.
+    base     the checkpoint that was quantized, a directory or a repository: what the export left out of the draft or
+             stored wrongly is restored from it first. That is never silent: the logger `mtpfix` warns of it, and it
+             stands among the report's notes
+    rewrite  shards are written again without the old copies of what is replaced
+    access   for a base on the Hub
+
+    Raises FindingsError, which carries the report, where errors remain; with a base also what `graft` raises.
     """
+    restored = _restored(path, base, rewrite, engines, scope, access) if base is not None else ""
     report = check(path, engines=engines, scope=scope)
     if not report.plan.empty:
         apply(report)
         report = check(path, engines=engines, scope=scope)
+    if restored:
+        report = replace(report, notes=(restored, *report.notes))
     if report.status != "clean":
         raise FindingsError(report)
     return report
+
+
+def _restored(
+    path: Pathish, base: Pathish, rewrite: bool, engines: Sequence[str], scope: Scope, access: Access | None
+) -> str:
+    """Graft what is missing or stored wrongly; what was done, in words."""
+    done = graft(path, base, rewrite=rewrite, engines=engines, scope=scope, access=access)
+    if done.layout is None:
+        return ""
+    import logging
+
+    count = len(done.origins)
+    words = f"{count} {'tensor' if count == 1 else 'tensors'} restored from {done.base.id} into {done.shard}"
+    logging.getLogger("mtpfix").warning("%s: %s", done.here.id, words)
+    return words
 
 
 def undo(path: Pathish, *, way: Way = "exact") -> tuple[str, ...]:

@@ -18,8 +18,7 @@ def export(base: Path, out: Path) -> None:
     rounding = AutoRound(str(base), scheme="W4A16", iters=0, disable_opt_rtn=True, device_map="cpu")
     rounding.quantize_and_save(str(out), format="auto_round")
 
-    mtpfix.graft(out, base, rewrite=True)
-    mtpfix.ensure(out)
+    mtpfix.ensure(out, base=base, rewrite=True)
 
 
 if __name__ == "__main__":

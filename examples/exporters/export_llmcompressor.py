@@ -3,7 +3,7 @@
     python examples/exporters/export_llmcompressor.py BASE_DIR OUT_DIR
 
 llm-compressor copies the draft by itself for models that count it as `mtp_num_hidden_layers`, and lists it. For those
-that count it as `num_nextn_predict_layers`, `mtpfix.graft` restores it from the base model, and lists it.
+that count it as `num_nextn_predict_layers`, `mtpfix.ensure` restores it from the base model, and lists it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ def export(base: Path, out: Path) -> None:
     model.save_pretrained(out, save_compressed=True)
     AutoTokenizer.from_pretrained(base).save_pretrained(out)
 
-    mtpfix.graft(out, base)
-    mtpfix.ensure(out)
+    mtpfix.ensure(out, base=base)
 
 
 if __name__ == "__main__":

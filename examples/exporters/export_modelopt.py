@@ -2,7 +2,7 @@
 
     python examples/exporters/export_modelopt.py BASE_DIR OUT_DIR
 
-`export_hf_checkpoint` writes what transformers loaded, which leaves the draft out. `mtpfix.graft` restores it from the
+`export_hf_checkpoint` writes what transformers loaded, which leaves the draft out. `mtpfix.ensure` restores it from the
 base model in full precision and lists it in both files.
 """
 
@@ -32,8 +32,7 @@ def export(base: Path, out: Path) -> None:
     model = mtq.quantize(model, mtq.NVFP4_DEFAULT_CFG, calibrate)
     export_hf_checkpoint(model, export_dir=out)
 
-    mtpfix.graft(out, base)
-    mtpfix.ensure(out)
+    mtpfix.ensure(out, base=base)
 
 
 if __name__ == "__main__":
