@@ -20,7 +20,6 @@ _STACK_OWNERS = ("experts", "moe")
 
 Cells = tuple[Cell, ...]
 Placed = tuple[Cell, str]
-ExpertKey = tuple[str, int, str]
 
 
 class _Kind(NamedTuple):
@@ -76,15 +75,6 @@ def stored_modules(checkpoint: Checkpoint) -> tuple[StoredModule, ...]:
         modules += [module for module in changed.values() if module is not None]
     found = [*stacks, *_collapsed(modules, kinds)]
     return tuple(sorted(found, key=lambda stored: natural_key(stored.name)))
-
-
-def expert_key(name: str) -> ExpertKey | None:
-    """`X.experts.5.gate_proj` as ("X.experts", 5, "gate_proj"); None for every other name."""
-    head, marker, rest = name.partition(_EXPERTS)
-    number, _, projection = rest.partition(".")
-    if not marker or not _NUMBER.fullmatch(number):
-        return None
-    return head + _EXPERTS[:-1], int(number), projection
 
 
 def tensors_of(module: RawModule) -> tuple[Tensor, ...]:

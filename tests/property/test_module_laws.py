@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from shards import Spec
 
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.model import Checkpoint, Source, StoredModule, StoredScheme
-from mtpfix.storage.modules import expert_key, stored_modules, tensors_of
+from mtpfix.storage.modules import stored_modules, tensors_of
 
 ONE: Spec = ("F32", ())
 LAYOUTS: list[dict[str, Spec]] = [
@@ -68,6 +69,12 @@ def test_every_tensor_is_somewhere(modules: dict[str, dict[str, Spec]], shards: 
     wanted = {(*key[:2], key[2].partition(".")[0]) for name in tensors if (key := expert_key(name))}
     experts = {(head, number, projection) for module in found for head, number, projection in keys(module)}
     assert experts == wanted
+
+
+def expert_key(name: str) -> tuple[str, int, str] | None:
+    """`X.experts.5.gate_proj` as ("X.experts", 5, "gate_proj"); None for every other name."""
+    found = re.fullmatch(r"(.+?\.experts)\.(0|[1-9][0-9]{0,8})(?:\.(.*))?", name)
+    return (found[1], int(found[2]), found[3] or "") if found else None
 
 
 def keys(module: StoredModule) -> list[tuple[str, int, str]]:
