@@ -17,9 +17,11 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from hub import WRITER, Hub
 
+from mtpfix.cli import COMMANDS, main
 from mtpfix.families import REGISTRY
 from mtpfix.families.loader import load
 from mtpfix.formats import formats
@@ -116,3 +118,15 @@ def test_what_is_modelled(lead: str, titles: list[str]) -> None:
     same(
         README, shown[0], "\n".join(textwrap.wrap(f"{lead} {', '.join(titles)}.", 120, break_on_hyphens=False)) + "\n\n"
     )
+
+
+def test_the_formats_of_each_command() -> None:
+    shown = dict(re.findall(r"^\| `(\w+)` \| ((?:\w+, )+\w+) \|$", TEXT, re.MULTILINE))
+    able: dict[str, str] = {}
+    for name, _ in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        for option in command.params:
+            if option.name == "format" and isinstance(option.type, click.Choice):
+                able[name] = ", ".join(map(str, option.type.choices))
+    assert shown == able
