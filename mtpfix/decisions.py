@@ -270,6 +270,9 @@ def _listed(matcher: Matcher, row: Row) -> Answer:
     return Answer("plain", Cause(rule=asked.why or "the model class builds it without asking the quantization config"))
 
 
+# What vLLM's Transformers backend counts draft layers by (vllm-0.33.0 config/speculative.py:1385), and no model class.
+OTHERS_COUNT = "num_mtp_layers"
+
 # Whether an engine opens every file, which ones though the index does not name them, and no file in folders below.
 Opens = tuple[bool, tuple[str, ...], bool]
 
@@ -411,6 +414,20 @@ class World:
     def count_pointers(self) -> tuple[str, ...]:
         """Where config.json counts draft layers."""
         return self.pointers(self.family.count_keys if self.family else ())
+
+    @cached_property
+    def odd_counts(self) -> Mapping[str, Any]:
+        """Places of config.json, and what they hold, that say something else of the draft layers than is stored and by
+        which no engine of the family counts: another's key, or what is no number of layers."""
+        if self.family is None or not self.stored_layers:
+            return {}
+        own = self.family.count_keys
+        held = {place: _at(self.config, place) for place in self.pointers(dict.fromkeys((*own, OTHERS_COUNT)))}
+        return {
+            place: value
+            for place, value in held.items()
+            if whole_number(value) is None or (place.rpartition("/")[2] not in own and value != self.stored_layers)
+        }
 
     @cached_property
     def layer_types(self) -> LayerTypes | None:
@@ -616,6 +633,13 @@ def _members_of(units: Iterable[Unit]) -> dict[str, dict[str, frozenset[int]]]:
             members = found.setdefault(layer, {})
             members[name] = members.get(name, frozenset()).union(unit.stored.experts)
     return found
+
+
+def _at(config: Mapping[str, Any], place: str) -> Any:
+    value: Any = config
+    for key in place.split("/")[1:]:
+        value = value[key]
+    return value
 
 
 def pointers_of(config: Mapping[str, Any], keys: Sequence[str]) -> Iterator[str]:

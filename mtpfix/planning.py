@@ -259,7 +259,10 @@ def count_edits(world: World) -> tuple[Edit, ...]:
 
     They change what engines build, so that they are no safe fixes.
     """
-    return (*_draft_counts(world), *_type_edits(world))
+    counts = _draft_counts(world)
+    done = {edit.pointer for edit in counts}
+    odd = [place for place in world.odd_counts if place not in done]
+    return (*counts, *(Edit(CONFIG, "replace", place, world.stored_layers) for place in odd), *_type_edits(world))
 
 
 def _type_edits(world: World) -> Iterator[Edit]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mtpfix.families.base import whole_number
 from mtpfix.model import Finding, Location
+from mtpfix.names import shown
 from mtpfix.rules.base import Context, Rule, plural, spans
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 
 EXPLANATION = """\
 `num_nextn_predict_layers`, `mtp_num_hidden_layers` or their relatives say how many draft layers there are,
-and another number is stored.
+and another number is stored. `num_mtp_layers` (which vLLM's Transformers backend reads) beside them is a warning.
 Why: the count was copied from the base model, or layers were dropped or added after the config was written.
 In engines: as many layers are built as the count says. Too high a count builds layers without weights; too
 low a one leaves stored layers unused, and 0 keeps engines from starting a draft that is there.
@@ -20,10 +22,13 @@ By hand: set the key that the finding points to.
 Seen in: pruned exports of Qwen3.5 that kept the base model's count.
 """
 
+_RESTORE = ", or restore the missing layers from the base checkpoint: mtpfix graft DIR --from BASE"
+
 
 def check(context: Context) -> Iterator[Finding]:
     """A finding when draft layers are stored and their number is not the declared one, one for the layer types."""
     yield from _counts(context)
+    yield from _odd(context)
     yield from _types(context)
 
 
@@ -35,17 +40,34 @@ def _counts(context: Context) -> Iterator[Finding]:
     claims = context.claims.get("MTP013", ())
     engines = {claim.mismatch.judge.engine.name: claim.mismatch.why for claim in claims}
     told = "".join(f"; {name}: {why}" for name, why in engines.items())
-    restore = ", or restore the missing layers from the base checkpoint: mtpfix graft DIR --from BASE"
     yield Finding(
         rule="MTP013",
         severity="error" if declared > stored or declared == 0 else "warning",
         fix="unsafe",
         message=f"the config declares {plural(declared, 'draft layer')}, the headers hold {stored}{told}",
-        hint=f"set the count to {stored} (--unsafe-fixes){restore if declared > stored else ''}",
+        hint=f"set the count to {stored} (--unsafe-fixes){_RESTORE if declared > stored else ''}",
         # vLLM divides by a count of none before it looks at a tensor (verdicts.py), so that no claim names it.
         engines=spans(claim.mismatch.judge for claim in claims) if declared else (),
         locations=tuple(Location("config.json", pointer) for pointer in world.count_pointers),
     )
+
+
+def _odd(context: Context) -> Iterator[Finding]:
+    """What stands where layers are counted, and no engine of the family counts by."""
+    stored = context.world.stored_layers
+    for place, value in context.world.odd_counts.items():
+        key = place.rpartition("/")[2]
+        counted = whole_number(value)
+        more = counted is not None and counted > stored
+        yield Finding(
+            rule="MTP013",
+            severity="error" if counted is None else "warning",
+            fix="unsafe",
+            message=f"{key} is {shown(value)}, the headers hold {plural(stored, 'draft layer')}"
+            + ("; that is no number of layers" if counted is None else "; only vLLM's Transformers backend reads it"),
+            hint=f"set it to {stored} (--unsafe-fixes){_RESTORE if more else ''}",
+            locations=(Location("config.json", place),),
+        )
 
 
 def _types(context: Context) -> Iterator[Finding]:

@@ -171,6 +171,40 @@ def test_what_can_be_mended_is_mended_though_more_is_wrong() -> None:
     assert (again.status, again.plan.edits) == ("not-fixable", ())
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "severity", "said"),
+    [
+        ("num_nextn_predict_layers", "1", "error", "num_nextn_predict_layers is '1', the headers hold 1 draft layer"),
+        ("num_nextn_predict_layers", -1, "error", "no number of layers"),
+        ("num_nextn_predict_layers", True, "error", "no number of layers"),
+        ("num_nextn_predict_layers", 1.0, "error", "no number of layers"),
+        ("num_mtp_layers", 3, "warning", "num_mtp_layers is 3, the headers hold 1 draft layer"),
+        ("num_mtp_layers", 0, "warning", "only vLLM's Transformers backend reads it"),
+        ("num_mtp_layers", "x", "error", "no number of layers"),
+    ],
+)
+def test_a_count_by_which_no_engine_of_the_family_counts(key: str, value: Any, severity: str, said: str) -> None:
+    checkpoint = both(GLM, "nvfp4", right_list(GLM, "nvfp4"), changes={key: value})
+    report = analyse(checkpoint)
+    found = [item for item in report.findings if item.rule == "MTP013"]
+    assert [(item.severity, item.fix) for item in found] == [(severity, "unsafe")]
+    assert said in found[0].message
+    assert [place.pointer for place in found[0].locations] == [f"/{key}"]
+    assert ("mtpfix graft" in found[0].hint) == (value == 3)
+    assert report.plan.edits == ()
+    plan = analyse(checkpoint, unsafe=True).plan
+    assert [(edit.pointer, edit.value) for edit in plan.edits] == [(f"/{key}", 1)]
+    again = analyse(rewritten(checkpoint, plan.after))
+    assert (again.status, rules(rewritten(checkpoint, plan.after))) == ("clean", set())
+
+
+def test_a_count_that_is_right_or_that_nothing_contradicts() -> None:
+    assert "MTP013" not in rules(both(GLM, "nvfp4", right_list(GLM, "nvfp4"), changes={"num_mtp_layers": 1}))
+    bare = GLM.without_draft()
+    changes = {"num_nextn_predict_layers": 0, "num_mtp_layers": 3}
+    assert "MTP013" not in rules(both(bare, "nvfp4", right_list(bare, "nvfp4"), changes=changes))
+
+
 # --- clean ones -------------------------------------------------------------------------------------------------------
 
 
