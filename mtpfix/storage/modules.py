@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from mtpfix.model import Cell, Checkpoint, RawModule, StoredModule, StoredScheme, Tensor
@@ -20,6 +21,7 @@ _STACK_OWNERS = ("experts", "moe")
 
 Cells = tuple[Cell, ...]
 Placed = tuple[Cell, str]
+_Layout = dict[str, int]  # what follows the name of experts' holder -> the number of the module's kind
 
 
 class _Kind(NamedTuple):
@@ -34,24 +36,38 @@ class _Kind(NamedTuple):
         return self.scheme.kind in ("plain", "quantized")
 
 
+_Row = tuple[str, _Kind, tuple[int, ...]]
+_CELLS = itemgetter(1)  # of a RawModule
+_MOST_LAYOUTS = 8
+
+
 class _Kinds:
     """Kinds by the identity of `cells`, which equal modules of one reading share."""
 
     def __init__(self) -> None:
-        self.by_id: dict[int, _Kind] = {}
+        self._by_id: dict[int, _Kind] = {}
+        self._number: dict[int, int] = {}
         self._alive: list[Cells] = []  # an id holds only as long as its object lives
         self._numbers: dict[Cells, int] = {}
 
-    def judge(self, cells: Cells) -> _Kind:
+    def _judge(self, cells: Cells) -> _Kind:
         """The kind of these tensors, found out and remembered."""
         number = self._numbers.setdefault(tuple(sorted(cells)), len(self._numbers))
-        kind = self.by_id[id(cells)] = _Kind(*classify(cells), number)
+        kind = self._by_id[id(cells)] = _Kind(*classify(cells), number)
+        self._number[id(cells)] = number
         self._alive.append(cells)
         return kind
 
     def of(self, cells: Cells) -> _Kind:
         """The kind of these tensors."""
-        return self.by_id.get(id(cells)) or self.judge(cells)
+        return self._by_id.get(id(cells)) or self._judge(cells)
+
+    def numbers(self, modules: Collection[RawModule]) -> list[int]:
+        """The number of each module's kind."""
+        try:
+            return [*map(self._number.__getitem__, map(id, map(_CELLS, modules)))]
+        except KeyError:
+            return [self.of(module.cells).number for module in modules]
 
 
 def stored_modules(checkpoint: Checkpoint) -> tuple[StoredModule, ...]:
@@ -63,10 +79,11 @@ def stored_modules(checkpoint: Checkpoint) -> tuple[StoredModule, ...]:
     are valid, but of no model's module.
     """
     kinds = _Kinds()
-    modules = [module for module in checkpoint.modules.values() if len(module.name) <= MAX_NAME]
-    distinct = {id(module.cells): module.cells for module in modules}
+    modules = [module for module in checkpoint.modules.values() if len(module[0]) <= MAX_NAME]
+    ids = list(map(id, map(_CELLS, modules)))
+    distinct = dict(zip(ids, map(_CELLS, modules), strict=True))
     odd = {number for number, cells in distinct.items() if not kinds.of(cells).is_linear}
-    strange = [module for module in modules if id(module.cells) in odd]
+    strange = [module for module, number in zip(modules, ids, strict=True) if number in odd]
     joined = _joined(strange, checkpoint.modules)
     stacks, left = _unstacked([joined.get(module.name, module) for module in strange])
     changed = joined | left
@@ -97,43 +114,61 @@ def _module(name: str, placed: Sequence[Placed], *, listed: bool) -> RawModule:
 # --- experts ----------------------------------------------------------------------------------------------------------
 
 
-def _collapsed(modules: Iterable[RawModule], kinds: _Kinds) -> list[StoredModule]:
+def _collapsed(modules: Iterable[RawModule], kinds: _Kinds) -> Iterator[StoredModule]:
     """The modules; experts of one projection that are stored alike as one."""
-    found: list[StoredModule] = []
-    rows: dict[tuple[str, str, int, bool], dict[str, RawModule]] = {}
-    known, judge = kinds.by_id.get, kinds.judge
+    holders: dict[tuple[str, bool], dict[str, RawModule]] = {}
+    last, held = ("", True), dict[str, RawModule]()
     for module in modules:
-        name, cells, _, listed, _ = module
-        kind = known(id(cells)) or judge(cells)
-        head, marker, rest = name.partition(_EXPERTS)
+        head, marker, rest = module[0].partition(_EXPERTS)
         if not marker:
-            found.append(StoredModule(name, kind.scheme, kind.shape, module))
+            kind = kinds.of(module[1])
+            yield StoredModule(module[0], kind.scheme, kind.shape, module)
             continue
+        if (head, module[3]) != last:
+            last = head, module[3]
+            held = holders.setdefault(last, {})
+        held[rest] = module
+    known: list[tuple[_Layout, tuple[_Row, ...]]] = []
+    for held in holders.values():
+        for rest, kind, experts in _rows_of(held, kinds, known):
+            yield StoredModule(held[rest].name, kind.scheme, kind.shape, held[rest], experts)
+
+
+def _rows_of(
+    held: Mapping[str, RawModule], kinds: _Kinds, known: list[tuple[_Layout, tuple[_Row, ...]]]
+) -> tuple[_Row, ...]:
+    """The rows of the experts of a holder, by what follows the holder's name: one layer has the same as another.
+
+    known  layouts met before, with their rows
+    """
+    layout = dict(zip(held, kinds.numbers(held.values()), strict=True))
+    for other, rows in known[:_MOST_LAYOUTS]:
+        if other == layout:
+            return rows
+    rows = tuple(_rows(layout, held, kinds))
+    known.append((layout, rows))
+    return rows
+
+
+def _rows(layout: _Layout, held: Mapping[str, RawModule], kinds: _Kinds) -> Iterator[_Row]:
+    rows: dict[tuple[str, int], dict[str, str]] = {}
+    for rest, kind in layout.items():
         number, _, projection = rest.partition(".")
-        key = head, projection, kind.number, listed
-        try:
-            rows[key][number] = module
-        except KeyError:
-            rows[key] = {number: module}
+        rows.setdefault((projection, kind), {})[number] = rest
     for row in rows.values():
-        found.extend(_row(row, kinds))
-    return found
+        for number, experts in _chosen(row.keys()).items():
+            rest = row[number]
+            yield rest, kinds.of(held[rest].cells), experts
 
 
-def _row(row: Mapping[str, RawModule], kinds: _Kinds) -> Iterator[StoredModule]:
-    """One value for all that are numbered, one for each that is not (`X.experts.shared.gate_proj`)."""
-    experts: tuple[int, ...] = ()
-    if row.keys() == _first_numbers(len(row)):
-        experts, others = tuple(range(len(row))), []
-    else:
-        others = [number for number in row if not _NUMBER.fullmatch(number)]
-        experts = tuple(sorted(map(int, row.keys() - others)))
+def _chosen(numbers: Set[str]) -> dict[str, tuple[int, ...]]:
+    """One expert for all that are numbered, and each that is not (`X.experts.shared.gate_proj`)."""
+    if numbers == _first_numbers(len(numbers)):
+        return {"0": tuple(range(len(numbers)))}
+    others = [number for number in numbers if not _NUMBER.fullmatch(number)]
+    experts = tuple(sorted(map(int, numbers - {*others})))
     chosen: dict[str, tuple[int, ...]] = dict.fromkeys(others, ())
-    if experts:
-        chosen[str(experts[0])] = experts
-    for number, ids in chosen.items():
-        kind = kinds.of(row[number].cells)
-        yield StoredModule(row[number].name, kind.scheme, kind.shape, row[number], ids)
+    return chosen | {str(experts[0]): experts} if experts else chosen
 
 
 @lru_cache(maxsize=64)
