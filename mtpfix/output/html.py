@@ -74,6 +74,8 @@ def _head(report: Report) -> str:
     typed = human.command(report)
     copy = element("button", "copy", type="button", class_="copy", hidden="")
     fix = element("div", element("pre", escaped(typed)) + copy, class_="command") if typed else ""
+    then = human.prospect(report)
+    fix += element("p", f"after it: {escaped(then)}", class_="faint") if fix and then else ""
     source = report.source
     facts = {
         "source": f"{source.id} at {source.revision}" if source.revision else source.id,

@@ -128,14 +128,25 @@ def outlook(report: Report) -> str:
 
     Of a checkpoint that is clean only what the newest releases make of it.
     """
+    if report.status == "clean":
+        return _newest(report.engines) or _nowhere(report)
     newest = [row for row in report.engines if row.latest]
+    older = [row for row in report.engines if row.engine in _planned(report)]
+    told = "; ".join(_troubles([*newest, *older])) or _newest(report.engines)
+    return told or plural(_count(report, "error"), "error")
+
+
+def prospect(report: Report) -> str:
+    """What the newest releases make of it after the plan, in one phrase; "" without a plan, and where none is known."""
+    return _newest(report.after)
+
+
+def _newest(rows: Sequence[EngineRow]) -> str:
+    """`loads in vllm; draft fails in sglang`: what the newest releases make of it."""
+    newest = [row for row in rows if row.latest]
     engines = list(dict.fromkeys(row.engine for row in newest))
     fine = [name for name in engines if all(row.verdict == "loads" for row in newest if row.engine == name)]
-    loads = [f"loads in {listed(fine)}"] if fine else []
-    if report.status == "clean":
-        return "; ".join([*loads, *_troubles(newest)]) or _nowhere(report)
-    older = [row for row in report.engines if row.engine in _planned(report)]
-    return "; ".join(_troubles([*newest, *older]) or loads) or plural(_count(report, "error"), "error")
+    return "; ".join([*([f"loads in {listed(fine)}"] if fine else []), *_troubles(newest)])
 
 
 def _nowhere(report: Report) -> str:
@@ -381,6 +392,8 @@ def _advice(report: Report, page: Page) -> list[str]:
     if not report.plan.empty:
         lines += [paint(line, page, "bold") for line in paragraph(f"Fix: {command(report)}", page, hanging="  ")]
         lines += paragraph(f"changes {changes(report.plan)}", page, indent="  ")
+        then = prospect(report)
+        lines += paragraph(f"after it: {then}", page, indent="  ") if then else []
     elif report.status != "clean":
         whom = " for the engines that were asked about" if report.asked else ""
         lines += paragraph(f"No safe edit of the JSON files mends this{whom}; the help above says what would.", page)

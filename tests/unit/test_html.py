@@ -14,7 +14,7 @@ from checkpoints import build, deepseek_v3, glm4_moe, qwen3_5, qwen3_next
 
 from mtpfix.analysis import analyse
 from mtpfix.model import MapModule, Report, Ruling
-from mtpfix.output import mapdata
+from mtpfix.output import human, mapdata
 from mtpfix.output.base import CheckResult, Page
 from mtpfix.output.html import check_page
 from mtpfix.output.mapdata import LAYER, map_data
@@ -240,3 +240,10 @@ def test_a_name_of_any_length_takes_little_room() -> None:
 def test_a_report_without_an_atlas_has_no_map() -> None:
     report = analyse(CASES["draft not listed"]())
     assert 'class="map"' not in page_of(report)
+
+
+def test_the_head_says_what_the_fix_makes_of_it() -> None:
+    report = report_of("draft not listed")
+    page = check_page(CheckResult((report,), {}), Page())
+    head = page[page.index("<header>") : page.index("</header>")]
+    assert f"after it: {human.prospect(report)}" in head

@@ -137,6 +137,18 @@ def test_outlook() -> None:
     assert human.outlook(factories.clean(engines=older)) == "loads in vllm and tensorrt-llm; draft fails in sglang"
 
 
+def test_what_the_fix_makes_of_it() -> None:
+    rows = factories.engine_rows
+    after = (
+        *rows("vllm", "draft", ("0.12.0", "fails"), ("0.25.0", "loads")),
+        *rows("sglang", "draft", ("0.5.9", "fails")),
+    )
+    report = factories.fixable(after=after)
+    assert human.prospect(report) == "loads in vllm; draft fails in sglang"
+    assert "  after it: loads in vllm; draft fails in sglang" in checked(Page(80), report).splitlines()
+    assert human.prospect(factories.fixable()) == ""
+
+
 def test_clean_with_trouble_is_no_green_tick() -> None:
     rows = factories.engine_rows
     some = (*rows("vllm", "draft", ("0.12.0", "fails")), *rows("sglang", "draft", ("0.5.9", "loads")))
