@@ -164,10 +164,7 @@ def plan(here: Read, base: Read, asked: Asked) -> GraftPlan:
     refusal = found.refusal()
     if refusal:  # what it is with --rewrite; where that would be refused, too, it is no advice
         found = _Graft(here, base, own, theirs, chosen, replace(asked, rewrite=True))
-    found.analyse(asked.engines)
-    harmed = found.harm(before)
-    if harmed and not asked.engines and harmed.engine not in found.engines:
-        found.analyse((*found.engines, harmed.engine))  # it joins the plan, which has to do right by it, too
+    found.analyse()
     found.refuse_harm(before)
     return found.plan(lacking, refusal)
 
@@ -351,23 +348,18 @@ class _Graft:
 
     # What comes out.
 
-    def analyse(self, engines: tuple[str, ...]) -> None:
+    def analyse(self) -> None:
         """The entries that the lists need, and the report on what comes out."""
         written = {self.shard: self.layout, **{name: rewrite.layout for name, rewrite in self.rewrites.items()}}
         shards: dict[str, Packed | None] = {name: packed(made.header, made.size) for name, made in written.items()}
         shards |= dict.fromkeys(self.removed)
         files = self.here.held.changed(self.jsons, shards)
         checkpoint = read_checkpoint(self.here.checkpoint.source, files)
-        first = analysis.analyse(checkpoint, engines=engines, scope=self.asked.scope)
+        first = analysis.analyse(checkpoint, engines=self.asked.engines, scope=self.asked.scope)
         self.repair, self.report = first.plan, first
         if first.plan.edits:
             checkpoint = analysis.repaired(checkpoint, first.plan.after)
-            self.report = analysis.analyse(checkpoint, engines=engines, scope=self.asked.scope)
-
-    @property
-    def engines(self) -> tuple[str, ...]:
-        """The engines that a plan satisfies unasked."""
-        return tuple(analysis.wanted_releases((), analysis.format_name(self.own)))
+            self.report = analysis.analyse(checkpoint, engines=self.asked.engines, scope=self.asked.scope)
 
     def harm(self, before: Report) -> Harm | None:
         """The first engine release that loads a part worse than before."""
