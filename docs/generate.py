@@ -28,7 +28,13 @@ from mtpfix.rules.base import Rule
 from mtpfix.symptoms import Symptom, symptoms
 
 Json = Mapping[str, Any]
-NAMES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM", "transformers": "transformers"}
+NAMES = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "tensorrt-llm": "TensorRT-LLM",
+    "transformers": "transformers",
+    "vllm-ascend": "vLLM-Ascend",
+}
 LABELS = {
     "": "What",
     "Why": "Why",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from mtpfix import releases
 from mtpfix.alike import NONE, Alike
-from mtpfix.asked import Wanted, left_out, wanted_releases, words
+from mtpfix.asked import Wanted, left_out, shown, wanted_releases, words
 from mtpfix.checkpoint.jsonfiles import NAMES, parse_json
 from mtpfix.checkpoint.reading import paused_collection
 from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, tables_under, world_of
@@ -130,12 +130,12 @@ class _Asked:
     def judges(self, world: World, alike: Alike) -> tuple[Judge, ...]:
         """The judges that are shown."""
         if not self.specs:
-            return judges(world, ENGINES.values(), alike=alike)
+            return judges(world, [ENGINES[name] for name in shown(self.fmt)], alike=alike)
         return relevant(judges(world, [ENGINES[name] for name in self.wanted], alike=alike), self.wanted)
 
     def others(self, world: World, alike: Alike) -> tuple[Judge, ...]:
         """The judges of every other release, whom no plan may harm."""
-        rest = {name: _every(name) - self.wanted.get(name, frozenset()) for name in ENGINES}
+        rest = {name: _every(name) - self.wanted.get(name, frozenset()) for name in shown(self.fmt)}
         return relevant(judges(world, [ENGINES[name] for name, some in rest.items() if some], alike=alike), rest)
 
     def note(self, plan: Plan) -> tuple[str, ...]:
@@ -180,10 +180,13 @@ class _Study:
             return ()
         wanted = self.asked.wanted
         found = first = self._solved(wanted, alike)
-        while harmed := self._harmed_by(found) - {name for name, some in wanted.items() if some >= _every(name)}:
-            wanted = {**wanted, **{name: _every(name) for name in harmed}}
+        while harmed := self._harmed_by(found):
+            more = harmed - {name for name, some in wanted.items() if some >= _every(name)}
+            if not more:
+                break
+            wanted = {**wanted, **{name: _every(name) for name in more}}
             found = self._solved(wanted, alike)
-        if not self._harmed_by(found, modules=False):
+        if not harmed or not self._harmed_by(found, modules=False):
             return found
         return () if self.asked.specs else first
 

@@ -11,6 +11,8 @@ from mtpfix.engines.registry import ENGINES
 from mtpfix.errors import UsageError
 
 Wanted = Mapping[str, frozenset[str]]
+_BY_FORMAT = {"modelopt": ("tensorrt-llm",), "modelslim": ("vllm-ascend",)}
+_SILENT = frozenset({"vllm-ascend"})  # unasked nothing is said of it but for its own format
 _NAME = re.compile(r"[a-z]+(?:-[a-z]+)*")
 _BOUND = re.compile(r"(>=|<=|==|<|>)v?((?:snapshot-)?\d+(?:\.\d+)*(?:\.?(?:post|rc|dev|a|b)\d*)?)")
 _RANGE = re.compile(rf"(?:{_BOUND.pattern},?)*")
@@ -23,9 +25,14 @@ _MEANT = {
 
 
 def usual(fmt: str) -> dict[str, frozenset[str]]:
-    """Every modelled release of vLLM and SGLang, and TensorRT-LLM for ModelOpt checkpoints."""
-    names = ("vllm", "sglang", *(("tensorrt-llm",) if fmt == "modelopt" else ()))
+    """Every modelled release of vLLM and SGLang, TensorRT-LLM for ModelOpt and vLLM-Ascend for ModelSlim."""
+    names = ("vllm", "sglang", *_BY_FORMAT.get(fmt, ()))
     return {name: frozenset(releases.modelled(name)) for name in names}
+
+
+def shown(fmt: str) -> tuple[str, ...]:
+    """The engines that are shown unasked."""
+    return tuple(name for name in ENGINES if name not in _SILENT or name in usual(fmt))
 
 
 def wanted_releases(specs: Sequence[str], fmt: str) -> dict[str, frozenset[str]]:

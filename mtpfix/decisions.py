@@ -18,6 +18,7 @@ from mtpfix.engines import openings
 from mtpfix.engines.base import Engine, Matcher, MatchQuery, Method
 from mtpfix.engines.sources import (
     CONFIG,
+    DESCRIPTION,
     Fragment,
     config_fragments,
     declared,
@@ -49,6 +50,7 @@ from mtpfix.families.base import (
 )
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import Key, key_of
+from mtpfix.families.plugins import with_plugin
 from mtpfix.formats import format_of
 from mtpfix.frozen import dataclass, field, replace
 from mtpfix.model import Answer, Cause, Checkpoint, Index, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
@@ -587,6 +589,8 @@ def world_of(checkpoint: Checkpoint) -> World:
     _check_lists(checkpoint.files)
     config = checkpoint.files[CONFIG].value
     family, reason = identify(config)
+    if family and DESCRIPTION in checkpoint.files:
+        family = with_plugin(family)
     layers = whole_number(config_value(config, (family.layers_key,))) if family else None
     if family and layers is None:
         reason, family = f"config.json does not say {family.layers_key}", None

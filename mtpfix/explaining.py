@@ -12,6 +12,7 @@ from functools import cached_property
 
 from mtpfix import patterns
 from mtpfix.analysis import format_name, members, shown_judges, wanted_releases
+from mtpfix.asked import shown as engines_shown
 from mtpfix.decisions import Row, Table, Unit, World, judges, tables, world_of
 from mtpfix.engines.registry import ENGINES
 from mtpfix.errors import UsageError
@@ -31,7 +32,7 @@ def explain(checkpoint: Checkpoint, wanted: Sequence[str], *, engines: Sequence[
     """
     world = world_of(checkpoint)
     chosen = wanted_releases(engines, format_name(world)) if engines else None
-    found = judges(world, [ENGINES[name] for name in (chosen or ENGINES)])
+    found = judges(world, [ENGINES[name] for name in (chosen or engines_shown(format_name(world)))])
     return _Asked(world, tables(world, shown_judges(found, chosen))).explanation(wanted)
 
 

@@ -184,7 +184,7 @@ def _reads(engine: Engine, fragment: Fragment, files: Mapping[str, JsonFile]) ->
     if engine.name == "tensorrt-llm":
         return (fragment.file == SIDECAR) is reads_sidecar(engine, files)
     if fragment.file == DESCRIPTION:
-        return engine.name == "sglang"
+        return engine.name in ("sglang", "vllm-ascend")
     return engine.name != "transformers" or fragment.file != SIDECAR
 
 

@@ -110,7 +110,7 @@ def outcome(engine: str, allocated: str, stored: str) -> Outcome:
     """The general outcome: names that no parameter waits for, shapes that do not fit, scales never written."""
     built, held = LAYOUTS.get(allocated), LAYOUTS.get(stored)
     if built is None or held is None:
-        return Outcome("fails", f"{stored} tensors do not fit the parameters of {allocated}")
+        return Outcome("fails", f"{stored} tensors do not fit the parameters of {allocated or 'another scheme'}")
     skips = engine in SKIPS_UNKNOWN_NAMES
     if built.weight != held.weight:
         if skips:

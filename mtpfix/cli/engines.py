@@ -141,8 +141,15 @@ def _changes() -> Mapping[str, Sequence[Switch]]:
     from mtpfix.engines.tensorrt_llm import SWITCHES as TENSORRT
     from mtpfix.engines.transformers import SWITCHES as TRANSFORMERS
     from mtpfix.engines.vllm.switches import SWITCHES as VLLM
+    from mtpfix.engines.vllm_ascend import SWITCHES as ASCEND
 
-    return {"vllm": VLLM, "sglang": SGLANG, "tensorrt-llm": TENSORRT, "transformers": TRANSFORMERS}
+    return {
+        "vllm": VLLM,
+        "sglang": SGLANG,
+        "tensorrt-llm": TENSORRT,
+        "transformers": TRANSFORMERS,
+        "vllm-ascend": ASCEND,
+    }
 
 
 def _points(switches: Sequence[Switch]) -> Iterator[ChangePoint]:

@@ -92,6 +92,13 @@ OPENINGS = (
         "alphabetical",
         below="opened",
     ),
+    Opening(
+        "vllm-ascend",
+        Span("", "", f"the loaders of vllm-0.18.0 to vllm-0.25.1 {_VLLM}/weight_utils.py"),
+        True,
+        "passed over",
+        "natural",
+    ),
 )
 
 
@@ -120,4 +127,10 @@ def since(engine: str, missing: str = "", order: str = "") -> str:
     return f"{TITLES[engine]} {first}"
 
 
-TITLES = {"vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM", "transformers": "transformers"}
+TITLES = {
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "tensorrt-llm": "TensorRT-LLM",
+    "transformers": "transformers",
+    "vllm-ascend": "vLLM-Ascend",
+}

@@ -8,6 +8,8 @@ SGLang  the same places, the sidecar last (sglang-0.5.23 srt/model_loader/checkp
         no such file: where it stands alone, the checkpoint is in a format that vLLM does not know
 both    MIXED_PRECISION without the keys its class needs is read from the sidecar instead
         (vllm-0.33.0 weight_utils.py:275-282; sglang-0.5.23 srt/model_loader/weight_utils.py:285-298)
+vLLM-A. config.json `quantization_config`, else ModelSlim's file (vllm-ascend 0.25.1rc1 quantization/utils.py:84, :156,
+        modelslim_config.py:556, :849)
 TRT-LLM hf_quant_config.json first where it names an algorithm
         (tensorrt-llm main _torch/model_config.py `from_pretrained`)
 """
@@ -94,6 +96,11 @@ def _tensorrt_llm(files: Mapping[str, JsonFile]) -> Fragment | None:
     return next(iter(config_fragments(files)), None)
 
 
+def _vllm_ascend(files: Mapping[str, JsonFile]) -> Fragment | None:
+    top = (fragment for fragment in config_fragments(files) if fragment.pointer == "/quantization_config")
+    return next(top, None) or description_fragment(files)
+
+
 def _transformers(files: Mapping[str, JsonFile]) -> Fragment | None:
     return next(iter(config_fragments(files)), None)
 
@@ -103,6 +110,7 @@ _CHOICE: Mapping[str, Callable[[Mapping[str, JsonFile]], Fragment | None]] = {
     "sglang": _sglang,
     "tensorrt-llm": _tensorrt_llm,
     "transformers": _transformers,
+    "vllm-ascend": _vllm_ascend,
 }
 
 

@@ -54,7 +54,7 @@ def _family(raw: Row) -> Family:
         draft=_names(draft.get("modules", ())),
         full_precision=_names(draft.get("full_precision", ())),
         wrapper=_wrapper(draft),
-        views=tuple(_view(row) for row in raw.get("view", ())),
+        views=tuple(view_of(row) for row in raw.get("view", ())),
         draftless=tuple(draft.get("without", ())),
         notes=tuple(_note(row) for row in raw.get("notes", ())),
         sources=tuple(raw.get("sources", ())),
@@ -80,10 +80,11 @@ def _span(row: Row) -> Span:
     return Span(row.get("since", ""), row.get("until", ""), row.get("source", ""))
 
 
-def _view(row: Row) -> View:
+def view_of(row: Row) -> View:
+    """A view of a data file. Raises as `load` does."""
     rows = [_ask_row(item) for item in module_rows(row)]
     specials = tuple(_special(item) for item in row.get("special", ()))
-    faults = tuple(_fault(item) for item in _fault_rows(row))
+    faults = tuple(_fault(item) for item in fault_rows(row))
     spans = [_span(row), *(ask.span for _, ask in rows)]
     options = {name: _option(value) for name, value in row.get("options", {}).items()}
     spans += [*(fact.span for fact in specials), *(fact.span for fact in faults)]
@@ -132,7 +133,7 @@ def module_rows(row: Row) -> Iterator[Row]:
                 yield {**item, "module": f"{stored}.{item['module']}", "asks": asks}
 
 
-def _fault_rows(row: Row) -> Iterator[Row]:
+def fault_rows(row: Row) -> Iterator[Row]:
     """The view's own faults first (they win), then those of the shared groups it names."""
     yield from row.get("fault", ())
     for group in row.get("faults", ()):

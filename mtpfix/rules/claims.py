@@ -152,6 +152,8 @@ class _Home:
     def _error(self, claim: Claim, fragment: Fragment | None) -> str:
         if claim.mismatch.answer.error == "re.error" or self._breaks(claim, fragment):
             return "MTP016"
+        if claim.fixed and claim.mismatch.answer.error == "KeyError":
+            return self._unlisted(claim, fragment)  # the engine asks a table for it that names nothing of it
         if claim.fixed or self._stored_unlike(claim):
             return "MTP010"
         return "MTP008"

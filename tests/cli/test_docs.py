@@ -62,7 +62,7 @@ def test_a_rule_s_page_and_the_command_say_the_same() -> None:
 
 def test_every_family_engine_and_command_has_its_page_or_section() -> None:
     assert {f"families/{entry.name}.md" for entry in REGISTRY} <= set(MADE)
-    for name in ("vllm", "sglang", "tensorrt-llm", "transformers"):
+    for name in ("vllm", "sglang", "tensorrt-llm", "transformers", "vllm-ascend"):
         assert f"engines/{name}.md" in MADE
     for name, _ in COMMANDS:
         assert f"\n## {name}\n\n```text\nUsage: mtpfix {name} " in MADE["commands.md"]

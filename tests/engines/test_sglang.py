@@ -641,7 +641,7 @@ def test_modelopt_and_fp8(asked: Asked, expected: str) -> None:
         (Asked("modelslim", {"a.q_proj.weight": "FLOAT"}, "a.qkv_proj", packed=True), "error:ValueError"),
         (Asked("modelslim", {}, MOE, "moe"), "error:ValueError"),
         (Asked("modelslim", {f"{MOE}.0.gate_proj.weight": "FLOAT"}, MOE, "moe"), "error:ValueError"),
-        (Asked("modelslim", {f"{MOE}.0.w1.weight": "W4A8_DYNAMIC"}, MOE, "moe"), "quantized:modelslim"),
+        (Asked("modelslim", {f"{MOE}.0.w1.weight": "W4A8_DYNAMIC"}, MOE, "moe"), "quantized"),
         (Asked("modelslim", {}, "a.b"), "plain"),
         (Asked("gguf", {}, "a"), "unknown"),
     ],

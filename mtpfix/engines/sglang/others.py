@@ -89,4 +89,5 @@ def _described(entry: Entry) -> Entry:
 
 
 def _slim_scheme(written: str) -> str:
-    return "modelslim-w8a8" if written in ("W8A8", "W8A8_DYNAMIC") else "modelslim"
+    """The scheme of a type; "" for one whose tensors are not known by their names and shapes."""
+    return "modelslim-w8a8" if written in ("W8A8", "W8A8_DYNAMIC") else ""
