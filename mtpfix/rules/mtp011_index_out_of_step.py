@@ -165,8 +165,8 @@ def _copies(context: Context) -> Iterator[Finding]:
         yield _finding(
             context,
             names,
-            f"{shard} holds {plural(len(names), 'tensor')} of the files that the index names, e.g. {names[0]}; the "
-            f"index leaves it out, {who}",
+            f"{shard} holds {plural(len(names), 'tensor')} of modules that are in the files that the index names, e.g. "
+            f"{names[0]}; the index leaves it out, {who}",
             "remove the file that is left over",
             fix="none",
             severity="error" if shard == SINGLE_FILE or _reads_all(context) else "warning",
