@@ -258,7 +258,7 @@ def undo(directory: str | Path, way: Way = "exact", *, dry_run: bool = False) ->
         raise UsageError(
             f"there is nothing to undo in {place}",
             subject=str(place),
-            hint="what mtpfix changed is taken back where it was changed, by the user who did it",
+            hint="undo records are kept for each user and folder: a checkpoint that was moved or copied has none",
         )
 
 

@@ -9,7 +9,7 @@ import click
 
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.guard import tell
-from mtpfix.cli.terminal import page_for, write
+from mtpfix.cli.terminal import page_for, say, write
 from mtpfix.errors import MtpfixError, UsageError
 from mtpfix.frozen import dataclass
 from mtpfix.model import Report
@@ -63,6 +63,8 @@ def run(chosen: Options) -> int:
     if reports:
         result = CheckResult(reports, BY_CODE, several)
         write(chosen.format(result, page_for(chosen.output)), chosen.output, _about(result) if chosen.output else "")
+    if several and failures:
+        say(f"{len(failures)} of {len(chosen.sources)} sources could not be inspected.")
     dirty = any(report.status != "clean" for report in reports)
     return max([*failures, int(dirty and not (chosen.exit_zero or _uploaded(chosen)))])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 
 _MOST = 5  # symptoms of a log that are shown
+_NUMBER = re.compile(r"(?:mtp)?([0-9]{1,3})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +107,10 @@ def _stdin() -> str:
 
 
 def _named(code: str, rules: tuple[Rule, ...]) -> Rule:
-    """The rule with this code or name, in any case. UsageError where there is none."""
+    """The rule with this code or name, in any case, or with this number. UsageError where there is none."""
     known = {key.casefold(): rule for rule in rules for key in (rule.code, rule.name)}
-    found = known.get(code.casefold())
+    number = _NUMBER.fullmatch(code)
+    found = known.get(f"mtp{int(number[1]):03}" if number else code.casefold())
     if found is None:
         near = get_close_matches(code.casefold(), known, n=1)
         hint = f"did you mean {known[near[0]].code}?" if near else "`mtpfix rule` lists all rules"

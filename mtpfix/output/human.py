@@ -397,7 +397,20 @@ def _advice(report: Report, page: Page) -> list[str]:
     elif report.status != "clean":
         whom = " for the engines that were asked about" if report.asked else ""
         lines += paragraph(f"No safe edit of the JSON files mends this{whom}; the help above says what would.", page)
-    return lines + held_back_lines(report, page)
+    return [*lines, *_restoring(report, page), *held_back_lines(report, page)]
+
+
+def _restoring(report: Report, page: Page) -> list[str]:
+    """The command that restores tensors, where a finding speaks of it and the checkpoint can be written."""
+    helped = any("mtpfix graft" in finding.hint for finding in report.findings if finding.severity == "error")
+    if not helped or report.source.kind != "local":
+        return []
+    typed = f"Restore: mtpfix graft {shlex.quote(report.source.id)} --from BASE"
+    told = "BASE is the checkpoint that this one was made from: a directory or org/name"
+    return [
+        *(paint(line, page, "bold") for line in paragraph(typed, page, hanging="  ")),
+        *paragraph(told, page, indent="  "),
+    ]
 
 
 def held_back_lines(report: Report, page: Page) -> list[str]:

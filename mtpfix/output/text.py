@@ -138,11 +138,15 @@ def _arrow(page: Page) -> str:
     return clean(" → ", page)
 
 
-def _painted(cell: Cell, text: str, page: Page) -> str:
-    """A line of a cell; where it is all of a cell that turns into another, each half in its own style."""
-    if cell.then is None or text != _whole(cell, page):
-        return paint(text, page, *cell.styles)
-    return paint(cell.text, page, *cell.styles) + _arrow(page) + paint(cell.then.text, page, *cell.then.styles)
+def _cell_lines(cell: Cell, width: int, page: Page) -> list[tuple[str, int]]:
+    """The lines of a cell, painted, and the columns that each takes; what it turns into stands below if need be."""
+    if cell.then is None:
+        return [(paint(line, page, *cell.styles), cells(line)) for line in wrapped(cell.text, width)]
+    if cells(_whole(cell, page)) > width:
+        then = Cell(f"{_arrow(page).lstrip()}{cell.then.text}", cell.then.styles)
+        return [*_cell_lines(Cell(cell.text, cell.styles), width, page), *_cell_lines(then, width, page)]
+    halves = paint(cell.text, page, *cell.styles), paint(cell.then.text, page, *cell.then.styles)
+    return [(_arrow(page).join(halves), cells(_whole(cell, page)))]
 
 
 def _widths(rows: Sequence[Sequence[Cell]], room: int, page: Page) -> list[int]:
@@ -154,13 +158,11 @@ def _widths(rows: Sequence[Sequence[Cell]], room: int, page: Page) -> list[int]:
 
 
 def _row_lines(row: Sequence[Cell], widths: Sequence[int], page: Page, indent: str) -> list[str]:
-    columns = [wrapped(_whole(cell, page), width) for cell, width in zip(row, widths, strict=True)]
+    columns = [_cell_lines(cell, width, page) for cell, width in zip(row, widths, strict=True)]
     lines = []
     for at in range(max(map(len, columns))):
-        parts = [
-            _painted(cell, text, page) + " " * (width - cells(text))
-            for cell, width, text in zip(row, widths, (c[at] if at < len(c) else "" for c in columns), strict=True)
-        ]
+        texts = (column[at] if at < len(column) else ("", 0) for column in columns)
+        parts = [text + " " * (width - taken) for width, (text, taken) in zip(widths, texts, strict=True)]
         lines.append((indent + _GAP.join(parts)).rstrip())
     return lines
 

@@ -115,7 +115,8 @@ def test_check_json_is_one_object_or_one_array(run: Run) -> None:
     assert json.loads(run("check", "fixable", "--format", "json").stdout)["status"] == "fixable"
     several = run("check", "clean", "gone", "--format", "json")
     assert [document["status"] for document in json.loads(several.stdout)] == ["clean"]
-    assert several.stderr == "Error: gone: no such folder\nHint: check the path\n"
+    told = "1 of 2 sources could not be inspected.\n"
+    assert several.stderr == f"Error: gone: no such folder\nHint: check the path\n{told}"
 
 
 @pytest.mark.usefixtures("reports")
@@ -411,6 +412,7 @@ def test_rule(run: Run) -> None:
     assert "MTP001" in table.stdout
     assert max(map(len, table.stdout.splitlines())) <= 80
     one = run("rule", "mtp001")
+    assert run("rule", "1").stdout == run("rule", "MTP1").stdout == one.stdout
     assert one.stdout == run("rule", "DRAFT-not-excluded").stdout
     assert one.stdout.startswith("MTP001 draft-not-excluded\n")
     assert [rule["code"] for rule in json.loads(run("rule", "MTP002", "--format", "json").stdout)["rules"]] == [

@@ -149,6 +149,15 @@ def test_what_the_fix_makes_of_it() -> None:
     assert human.prospect(factories.fixable()) == ""
 
 
+def test_what_only_a_base_mends_is_told_with_the_command() -> None:
+    hint = "restore them from the base checkpoint: mtpfix graft DIR --from BASE"
+    report = factories.not_fixable(findings=(factories.finding(severity="error", fix="none", hint=hint),))
+    told = f"Restore: mtpfix graft {report.source.id} --from BASE"
+    assert told in checked(Page(200), report).splitlines()
+    elsewhere = factories.not_fixable(findings=report.findings, source=Source("hub", "org/m", "1" * 40))
+    assert "Restore:" not in checked(Page(200), elsewhere)
+
+
 def test_clean_with_trouble_is_no_green_tick() -> None:
     rows = factories.engine_rows
     some = (*rows("vllm", "draft", ("0.12.0", "fails")), *rows("sglang", "draft", ("0.5.9", "loads")))
@@ -163,6 +172,9 @@ def test_the_matrix_says_what_the_plan_makes_of_a_verdict() -> None:
     text = checked(Page(80), report)
     assert re.search(r"vllm +0\.25\.0–0\.33\.0 +✓ loads\n +0\.12\.0–0\.24\.0 +✗ fails → ✓ loads\n", text)
     assert "\x1b[31m✗ fails\x1b[0m → \x1b[32m✓ loads\x1b[0m" in checked(Page(80, colour=True), report)
+    cell = Cell("✗ fails", ("red",), Cell("✓ loads", ("green",)))
+    below = table([[Cell("vllm"), cell, Cell("! degrades")]], Page(30, colour=True))
+    assert below == ["  vllm  \x1b[31m✗ fails\x1b[0m     ! degrades", "        \x1b[32m→ ✓ loads\x1b[0m"]
     assert "x fails -> + loads" in checked(Page(80, encoding="ascii"), report)
 
 
