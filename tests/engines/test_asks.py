@@ -26,7 +26,7 @@ NOT_LINEAR = re.compile(r"(^|\.)(eh_proj|conv1d|patch_embed\.proj|pos_embed|embe
 # Wrappers whose language model brings a packed mapping of its own, which is in force when the rest is built.
 REPLACED = ("GlmOcrForConditionalGeneration", "KimiK3ForConditionalGeneration")
 # Drafts that map a deep copy of the target's object themselves.
-COPIES = ("Step5MTP",)
+COPIES = ("HYV4MTP", "Step5MTP")
 
 
 def complete(case: Case) -> bool:
