@@ -161,15 +161,16 @@ def _copies(context: Context) -> Iterator[Finding]:
         )
     for shard in dict.fromkeys(copy.shard for copy in old):
         names = tuple(copy.name for copy in old if copy.shard == shard)
+        also = _all_the_same(context, shard)
         who = "transformers opens it instead of them" if shard == SINGLE_FILE else "TensorRT-LLM opens it too"
         yield _finding(
             context,
             names,
             f"{shard} holds {plural(len(names), 'tensor')} of modules that are in the files that the index names, e.g. "
-            f"{names[0]}; the index leaves it out, {who}",
+            f"{names[0]}; the index leaves it out, {who}{also}",
             "remove the file that is left over",
             fix="none",
-            severity="error" if shard == SINGLE_FILE or _reads_all(context) else "warning",
+            severity="error" if shard == SINGLE_FILE or also or _reads_all(context) else "warning",
         )
 
 

@@ -303,12 +303,49 @@ def test_a_name_that_points_from_a_file_that_is_not_opened() -> None:
     assert analyse(mended(checkpoint)).status == "clean"
 
 
-def copies(first: str, second: str, index: dict[str, str] | None, shape: tuple[int, ...] = (128, 256)) -> Checkpoint:
+def copies(
+    first: str, second: str, index: dict[str, str] | None, shape: tuple[int, ...] = (128, 256), fmt: str = "nvfp4"
+) -> Checkpoint:
     """The draft's projection in two files."""
-    names = tensors_of(GLM, "nvfp4")
+    names = tensors_of(GLM, fmt)
     files = {first: dict(names), second: {"model.layers.2.eh_proj.weight": ("BF16", shape)}}
-    value = {**GLM.config, "quantization_config": FORMATS["nvfp4"].config(right_list(GLM, "nvfp4"))}
+    value = {**GLM.config, "quantization_config": FORMATS[fmt].config(right_list(GLM, fmt))}
     return read({C: value}, files, index=index)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "meant", "shape", "severity"),
+    [
+        ("a", "b", "b", (128, 256), "warning"),  # the index means the one that is read last, in either order
+        ("a", "b", "a", (128, 256), "error"),
+        ("a", "b", "b", (128, 128), "error"),
+        ("m-10", "m-9", "m-10", (128, 256), "error"),
+        ("m-10", "m-9", "m-9", (128, 256), "error"),
+    ],
+)
+def test_copies_that_do_no_harm(first: str, second: str, meant: str, shape: Any, severity: str) -> None:
+    names = dict.fromkeys(tensors_of(GLM, "nvfp4"), f"{first}.safetensors")
+    files = {"model.layers.2.eh_proj.weight": f"{meant}.safetensors", "more": f"{second}.safetensors"}
+    report = analyse(copies(f"{first}.safetensors", f"{second}.safetensors", {**names, **files}, shape))
+    found = [finding for finding in report.findings if "more than one file" in finding.message]
+    assert [finding.severity for finding in found] == [severity]
+
+
+@pytest.mark.parametrize(
+    ("second", "fmt", "severity", "who"),
+    [
+        ("b", "fp8-block", "warning", "TensorRT-LLM opens it too"),
+        ("b", "nvfp4", "error", "TensorRT-LLM opens it too"),  # which serves ModelOpt's checkpoints
+        ("model", "fp8-block", "error", "transformers opens it instead"),
+        ("mtp", "fp8-block", "error", "SGLang opens mtp.safetensors of this model all the same"),
+    ],
+)
+def test_an_old_copy_that_the_index_leaves_out(second: str, fmt: str, severity: str, who: str) -> None:
+    names = dict.fromkeys(tensors_of(GLM, fmt), "a.safetensors")
+    report = analyse(copies("a.safetensors", f"{second}.safetensors", names, fmt=fmt))
+    found = [finding for finding in report.findings if finding.rule == "MTP011"]
+    assert [finding.severity for finding in found] == [severity]
+    assert who in found[0].message
 
 
 def test_which_copy_stays() -> None:
