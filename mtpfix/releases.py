@@ -31,6 +31,7 @@ def key(release: str) -> tuple[int, ...]:
     return (*numbers, *(0,) * (6 - len(numbers)))
 
 
+@lru_cache(maxsize=1 << 14)
 def at_least(release: str, since: str) -> bool:
     """Whether a release is `since` or later; "" is open."""
     return not since or key(release) >= key(since)

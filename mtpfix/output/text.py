@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from mtpfix.frozen import dataclass
 from mtpfix.names import brief
@@ -47,8 +48,11 @@ def paint(text: str, page: Page, *styles: str) -> str:
 
 def cells(text: str) -> int:
     """The columns that a text takes on a terminal."""
-    if text.isascii():
-        return len(text)
+    return len(text) if text.isascii() else _wide(text)
+
+
+@lru_cache(maxsize=1 << 10)
+def _wide(text: str) -> int:
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
