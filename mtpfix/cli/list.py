@@ -29,7 +29,7 @@ class Options:
 @options.output
 @remote.options
 def command(**values: Any) -> None:
-    """List the draft's tensors: name, dtype, shape, shard, stored scheme, and what the config declares.
+    """List the draft's tensors: name, dtype, shape, shard, stored scheme, and what vLLM builds by the config.
 
     Tensors of one kind share a line: mtp.layers.0.mlp.experts.{0..511}.gate_proj.weight. --format json lists each.
     """

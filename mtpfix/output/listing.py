@@ -26,9 +26,11 @@ from mtpfix.output.collapse import collapsed
 from mtpfix.output.text import Cell, clean, listed, page_text, paint, paragraph, plural, table
 
 _FEW = 3
+_DECLARED = "vllm builds"  # what the config declares, as vLLM's newest modelled release takes it
 _WILD = frozenset("*?[")
 _PLAIN = frozenset({"bf16", "f16", "f32"})
 _NEITHER = frozenset({"", "odd", "other"})
+_DOTTED = re.compile(r"\b[A-Za-z_]\w*(?:\.\w+){2,}\b(?=['\"`])")  # a name as a traceback quotes it
 _OPENING = re.compile(r"\s*-|\s{4}|[A-Z][a-z ]{0,15}: ")
 _MARKS = {"error": ("✗", "red"), "absent": ("–", "dim"), "unknown": ("?", "dim")}
 
@@ -160,7 +162,7 @@ def _head(*titles: str) -> list[Cell]:
 
 
 def _every_tensor(rows: Sequence[TensorRow], page: Page) -> list[list[Cell]]:
-    out = [_head("tensor", "dtype", "shape", "stored", "declared", "shard")]
+    out = [_head("tensor", "dtype", "shape", "stored", _DECLARED, "shard")]
     for row in rows:
         texts = (row.name, row.dtype, shape(row.shape), row.stored)
         declared = _declared_cell(row.declared, row.stored, page)
@@ -180,7 +182,7 @@ def _tensor_kinds(rows: Sequence[TensorRow], page: Page) -> list[list[Cell]]:
     kinds: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         kinds.setdefault((row.dtype, shape(row.shape), row.stored, row.declared), []).append(row.name)
-    out = [_head("tensor", "dtype", "shape", "stored", "declared")]
+    out = [_head("tensor", "dtype", "shape", "stored", _DECLARED)]
     for line in _grouped(kinds, page):
         *others, stored, declared = line
         out.append([*others, stored, _declared_cell(declared.text, stored.text, page)])
@@ -274,6 +276,9 @@ def symptoms_text(found: tuple[Symptom, ...], page: Page) -> str:
         lines += table([[Cell(text) for text in (rule.code, rule.name, rule.summary)] for rule in symptom.rules], page)
         lines += paragraph(f"Source: {symptom.source}", page, indent="  ")
     advice = "mtpfix check CHECKPOINT says which of them it is; mtpfix rule CODE explains one."
+    name = next((hit[0] for symptom in found if (hit := _DOTTED.search(symptom.line))), "")
+    if name:
+        advice += f" mtpfix explain CHECKPOINT {name} says what that is and what decides about it."
     return page_text([*lines, "", *paragraph(advice, page)])
 
 

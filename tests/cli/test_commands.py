@@ -406,6 +406,14 @@ def test_explain(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("explain", "x").exit_code == 2
 
 
+def test_a_name_in_an_error_leads_to_explain(run: Run) -> None:
+    told = run("rule", "--error", "KeyError: 'model.layers.0.mlp.experts.w2_weight_scale'")
+    asked = "mtpfix explain CHECKPOINT model.layers.0.mlp.experts.w2_weight_scale says what that is"
+    assert asked in " ".join(told.stdout.split())
+    sizes = run("rule", "--error", "RuntimeError: The size of tensor a (8) must match the size of tensor b (16)")
+    assert "mtpfix explain" not in sizes.stdout
+
+
 def test_rule(run: Run) -> None:
     table = run("rule")
     assert table.exit_code == 0
