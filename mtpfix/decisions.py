@@ -16,6 +16,7 @@ from mtpfix import releases
 from mtpfix.alike import NONE, Alike, alike, layer_and_rest
 from mtpfix.engines import openings
 from mtpfix.engines.base import Engine, Matcher, MatchQuery, Method
+from mtpfix.engines.limits import check_lists
 from mtpfix.engines.sources import (
     CONFIG,
     DESCRIPTION,
@@ -27,7 +28,6 @@ from mtpfix.engines.sources import (
     refusal,
     sidecar_fragment,
 )
-from mtpfix.errors import UnreadableError
 from mtpfix.families import identify
 from mtpfix.families.base import (
     LIST_LAYERS,
@@ -54,7 +54,7 @@ from mtpfix.families.plugins import with_plugin
 from mtpfix.formats import format_of
 from mtpfix.frozen import dataclass, field, replace
 from mtpfix.model import Answer, Cause, Checkpoint, Index, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
-from mtpfix.names import brief, tensor_name
+from mtpfix.names import tensor_name
 from mtpfix.storage.lacking import lacking
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 from mtpfix.storage.layer_types import LayerTypes, contradiction
@@ -67,7 +67,6 @@ _NO_CONFIG = Answer("plain", Cause(rule="the checkpoint has no quantization conf
 _PROJECTIONS: Mapping[str, tuple[str, ...]] = {
     "mtp.fc": ("mtp.fc_embedding", "mtp.fc_hidden"), "pre_projection": (), "post_projection": (),
 }  # fmt: skip
-MOST_ENTRIES = 400_000  # of a list of a quantization config; a trillion parameters make 150,000 modules
 _READ_HEADERS = frozenset({"gptq", "awq"})
 # Formats whose entries no engine takes for regular expressions, unless they start with `re:`.
 _GLOBS = frozenset({"modelopt", "compressed-tensors", "quark"})
@@ -586,7 +585,7 @@ def world_of(checkpoint: Checkpoint) -> World:
 
     Raises UnreadableError for a list that is longer than any model could need.
     """
-    _check_lists(checkpoint.files)
+    check_lists(checkpoint)
     config = checkpoint.files[CONFIG].value
     family, reason = identify(config)
     if family and DESCRIPTION in checkpoint.files:
@@ -601,20 +600,6 @@ def world_of(checkpoint: Checkpoint) -> World:
             key = key_of(stored.name)
             units.append(Unit(stored, key, family is not None and is_draft(family, key, count)))
     return World(checkpoint, family, reason, count, tuple(units))
-
-
-def _check_lists(files: Mapping[str, JsonFile]) -> None:
-    held = (*config_fragments(files), sidecar_fragment(files), description_fragment(files))
-    for fragment in held:
-        nested = fragment.value.get("quantization") if fragment else None
-        for part in (fragment.value if fragment else {}, nested if isinstance(nested, Mapping) else {}):
-            for key, value in part.items():
-                if fragment and isinstance(value, (list, dict)) and len(value) > MOST_ENTRIES:
-                    raise UnreadableError(
-                        f"{fragment.file}: {brief(key)!r} holds {len(value):,} entries",
-                        subject=fragment.file,
-                        hint=f"no model has as many modules; mtpfix reads lists of up to {MOST_ENTRIES:,}",
-                    )
 
 
 def layer_of(name: str) -> str | None:

@@ -23,6 +23,7 @@ from mtpfix.patch import pointer
 from mtpfix.splice import splice
 
 METADATA, TOTAL_SIZE, PARAMETERS = "metadata", "total_size", "total_parameters"
+MOST_LOST = 100_000  # names of tensors that are stored nowhere; an index with more is another model's
 _FEW = 3
 
 
@@ -65,10 +66,16 @@ def rebuild(checkpoint: Checkpoint, expendable: Callable[[str], bool]) -> Rebuil
         return Rebuild(reason=shards)
     listed = frozenset().union(*(files.held[shard] for shard in shards))
     lost = [tensor for tensor in weight_map if tensor not in listed]
-    needed = [tensor for tensor in lost if weight_map[tensor] in index.missing_shards and not expendable(tensor)]
+    missing = frozenset(index.missing_shards)
+    needed = [tensor for tensor in lost if weight_map[tensor] in missing and not expendable(tensor)]
     if needed:
         return Rebuild(
             reason=f"{_count(needed, 'tensor')} of the missing files cannot be done without, e.g. {needed[0]}"
+        )
+    if len(lost) > MOST_LOST:
+        return Rebuild(
+            reason=f"the index is another model's: {_count(lost, 'name')} of it, e.g. {lost[0]}, are stored nowhere; "
+            "remove it, and a new one is written"
         )
     listings = _listings(weight_map, _true_map(checkpoint, weight_map, files, shards))
     if not listings:

@@ -177,6 +177,7 @@ class Solver:
         self._known: dict[tuple[tuple[int, ...], tuple[str, ...]], Verdicts] = {}
         self._judged: dict[tuple[int, str, str], bool] = {}
         self._matchers: dict[tuple[int, tuple[int, ...]], Matcher] = {}
+        self._without: dict[tuple[int, tuple[int, ...]], tuple[Mapping[str, Any], dict[Any, Any]]] = {}
         lost = colliding(benches)
         self._ceded = {id(judge) for at, (_, judge, _) in seats.items() if at in lost}
         self._left: dict[int, tuple[tuple[int, ...], list[tuple[int, Any]]]] = {}
@@ -396,9 +397,12 @@ class Solver:
     def _shard_entries(self, at: int, row: Row, removed: tuple[int, ...]) -> set[str]:
         """Entries that name some shards of a fused module whose shards are all stored quantized."""
         judge, bench = self.judges[at], self._benches[at]
+        if (id(bench), removed) not in self._without:
+            self._without[id(bench), removed] = rewritten(bench.value, bench.where, removed, ()), {}
         if (at, removed) not in self._matchers:
-            value = rewritten(bench.value, bench.where, removed, ())
-            self._matchers[at, removed] = judge.engine.matcher(judge.query(self.world, value))
+            self._matchers[at, removed] = judge.engine.matcher(
+                judge.query(self.world, *self._without[id(bench), removed])
+            )
         matcher = self._matchers[at, removed]
         answers = [matcher.decide(name, "linear") for name in _shard_names(judge, row)]
         return {answer.cause.entry for answer in answers if answer.decision == "plain" and answer.cause.pointer}

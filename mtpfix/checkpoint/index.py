@@ -20,6 +20,7 @@ INDEX = "model.safetensors.index.json"
 MISTRAL_INDEX = "consolidated.safetensors.index.json"
 WEIGHT_MAP = "weight_map"
 SUFFIX = ".safetensors"
+MOST_FILES = 10_000  # that an index names; the largest models have a few hundred
 
 _MISTRAL = "consolidated"
 _MAP_HEAD = b'"weight_map": {\n'
@@ -63,6 +64,9 @@ def read_index(name: str, raw: bytes) -> tuple[WeightMap, JsonFile, tuple[Proble
         if not isinstance(shard, str):
             raise _outside(name, tensor, shard, "is no file name")
         shards.setdefault(shard, tensor)
+    if len(shards) > MOST_FILES:
+        message = f"{name}: {len(shards):,} files are named, more than the limit of {MOST_FILES:,}"
+        raise UnreadableError(message, subject=name, hint="write the index again from the headers")
     for shard, tensor in shards.items():
         if not _inside(shard):
             raise _outside(name, tensor, shard, "is no file inside the checkpoint")

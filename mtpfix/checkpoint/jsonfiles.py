@@ -15,6 +15,7 @@ from mtpfix.errors import UnreadableError
 from mtpfix.model import JsonFile, Problem
 
 CONFIG = "config.json"
+DESCRIPTION = "quant_model_description.json"
 
 # Files that say how a checkpoint is quantized; all engines read the first.
 NAMES = (
@@ -24,9 +25,13 @@ NAMES = (
     "quantize_config.json",  # GPTQ, AWQ
     "quant_config.json",  # AWQ
     "quant_cfg.json",  # ModelOpt for TensorRT-LLM, mixed precision
-    "quant_model_description.json",  # ModelSlim
+    DESCRIPTION,  # ModelSlim
 )
-MAX_JSON_BYTES = 128 * 1024 * 1024
+# The largest of real ones, with a row for each tensor of a trillion parameters, has 280,000 names in 30 MB.
+MAX_JSON_BYTES = 64 * 1024 * 1024
+MAX_CONFIG_BYTES = 24 * 1024 * 1024  # of a file without a row for each tensor
+MAX_WIDE_BYTES = 16 * 1024 * 1024  # of a file that is not ASCII: Python takes up to four bytes for each character of it
+MAX_VALUES = 500_000
 MAX_TEXT = 1 << 20  # characters of one text in it; the longest of real ones, a chat template, has a twentieth
 
 _BOM = b"\xef\xbb\xbf"
@@ -49,6 +54,7 @@ def parse_json(name: str, raw: bytes) -> tuple[JsonFile, tuple[Problem, ...]]:
             repeats.append((value, tuple(key for key, count in times.items() if count > 1)))
         return value
 
+    _check_size(name, raw)
     value = _load(name, raw, json.JSONDecoder(object_pairs_hook=collect))
     if not isinstance(value, dict):
         raise UnreadableError(
@@ -63,19 +69,38 @@ def parse_json(name: str, raw: bytes) -> tuple[JsonFile, tuple[Problem, ...]]:
     return JsonFile(name, raw, value), tuple(problems)
 
 
+def _check_size(name: str, raw: bytes) -> None:
+    """Raises UnreadableError for a file that would take too long, or too much room, before anything is made of it."""
+    if len(raw) <= MAX_TEXT:
+        return
+    most, kind = (MAX_CONFIG_BYTES, "a config") if name in NAMES and name != DESCRIPTION else (MAX_JSON_BYTES, "JSON")
+    if not raw.isascii():
+        most, kind = MAX_WIDE_BYTES, "JSON that is not ASCII"
+    if len(raw) > most:
+        raise _too_large(name, f"{len(raw):,} bytes are above the limit of {most:,} for {kind}")
+    values = sum(raw.count(sign) for sign in (b",", b"[", b"{"))
+    if values > MAX_VALUES:
+        raise _too_large(name, f"{values:,} values are above the limit of {MAX_VALUES:,}")
+
+
+def _too_large(name: str, why: str) -> UnreadableError:
+    return UnreadableError(f"{name}: {why}", subject=name, hint="no model needs as much: look at what wrote the file")
+
+
 def _check_texts(name: str, value: Any) -> None:
     """Raises UnreadableError for a text without end: matching it would take as long."""
-    todo = [("", value)]
+    todo: list[tuple[str, Any]] = [("", value)]
     while todo:
         pointer, node = todo.pop()
-        if isinstance(node, str) and len(node) > MAX_TEXT:
-            message = f"{name}: {pointer}: a text of {len(node)} characters"
-            raise UnreadableError(message, subject=name, hint="no engine has a use for it; write the file again")
-        if isinstance(node, dict):
-            todo += [(f"{pointer}/{_escape(key[:100])}", child) for key, child in node.items()]
-            todo += [(pointer, key) for key in node]
-        elif isinstance(node, list):
-            todo += [(f"{pointer}/{at}", child) for at, child in enumerate(node)]
+        for key, child in node.items() if isinstance(node, dict) else enumerate(node):
+            size = max(len(text) for text in (key, child, "") if isinstance(text, str))
+            if size <= MAX_TEXT and not isinstance(child, (dict, list)):
+                continue
+            place = f"{pointer}/{_escape(str(key)[:100])}"
+            if size > MAX_TEXT:
+                message = f"{name}: {place}: a text of {size} characters"
+                raise UnreadableError(message, subject=name, hint="no engine has a use for it; write the file again")
+            todo.append((place, child))
 
 
 def _load(name: str, raw: bytes, decoder: json.JSONDecoder) -> Any:

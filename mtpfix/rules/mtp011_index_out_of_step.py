@@ -69,7 +69,8 @@ def _way_back(context: Context, lost: tuple[str, ...]) -> str:
 def _in_files(checkpoint: Checkpoint, index: Index, files: tuple[str, ...]) -> tuple[str, ...]:
     """The names without a tensor that an index puts into some files."""
     named: Mapping[str, str] = checkpoint.files[index.file].value["weight_map"]
-    return tuple(tensor for tensor in index.ghosts if named[tensor] in files)
+    lost = frozenset(files)
+    return tuple(tensor for tensor in index.ghosts if named[tensor] in lost)
 
 
 def _left_out(context: Context, index: Index) -> Iterator[Finding]:

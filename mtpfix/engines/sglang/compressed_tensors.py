@@ -30,7 +30,7 @@ _OTHER_CLASS = "ColumnParallelLinear"
 class Targets:
     """`find_matched_target`: by name, by class (part of its name, whatever the case), by all shards of a fused name."""
 
-    __slots__ = ("_entries", "_groups", "_packed", "_patterns")
+    __slots__ = ("_classes", "_entries", "_groups", "_packed", "_patterns", "_places")
 
     def __init__(self, groups: Mapping[str, tuple[Entry, Group]], packed: Packed) -> None:
         self._groups = groups
@@ -41,25 +41,33 @@ class Targets:
             for text, (entry, _) in groups.items()
             if text.startswith(REGEX)
         }
+        self._places = {text: place for place, text in enumerate(groups)}
+        self._classes: dict[str, str] = {}
 
     def of(self, name: str, kind: str) -> tuple[Entry, Group]:
         """The target of a layer and its group. Raises ValueError where nothing matches, AtEntry for a bad pattern."""
-        found = self.named(name) or self._first(kind, contained=True) or self._by_shards(name)
+        found = self.named(name) or self._of_class(kind) or self._by_shards(name)
         if not found:
             raise ValueError(f"no target of the config matches {name}")
         return self._groups[found]
 
     def named(self, name: str) -> str:
         """The first target that matches the name itself; "" for none."""
-        return self._first(name, contained=False)
+        exact = name if name in self._places and name not in self._patterns else ""
+        last = self._places[exact] if exact else len(self._places)
+        likely = (text for text in self._patterns if self._places[text] < last)
+        return next((text for text in likely if self._patterns[text].meets("match", name)), exact)
 
-    def _first(self, value: str, contained: bool) -> str:
-        return next((target for target in self._groups if self._meets(target, value, contained)), "")
+    def _of_class(self, kind: str) -> str:
+        """The first target that is part of a class's name or matches it; "" for none."""
+        if kind not in self._classes:
+            self._classes[kind] = next((target for target in self._groups if self._meets(target, kind)), "")
+        return self._classes[kind]
 
-    def _meets(self, target: str, value: str, contained: bool) -> bool:
+    def _meets(self, target: str, kind: str) -> bool:
         if target in self._patterns:
-            return self._patterns[target].meets("match", value)
-        return target.lower() in value.lower() if contained else target == value
+            return self._patterns[target].meets("match", kind)
+        return target.lower() in kind.lower()
 
     def _by_shards(self, name: str) -> str:
         fused = next((key for key in self._packed if name.endswith(key)), None)

@@ -10,6 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
+from functools import lru_cache
 from itertools import accumulate
 
 from mtpfix.engines.vllm.answers import Refusal
@@ -160,7 +161,7 @@ class Globs:
         elif text.startswith("*") and not _special(text[1:]):
             self._ends.setdefault(len(text) - 1, {}).setdefault(text[1:], entry)
         else:
-            self._others.append((entry, re.compile(translate(text))))
+            self._others.append((entry, _glob(text)))
 
     def find(self, name: str) -> Entry | None:
         best = self._equal.get(name)
@@ -175,6 +176,11 @@ class Globs:
         if self._others:
             best = earliest((best, *(entry for entry, pattern in self._others if pattern.match(name))))
         return best
+
+
+@lru_cache(maxsize=4096)
+def _glob(text: str) -> re.Pattern[str]:
+    return re.compile(translate(text))
 
 
 def _special(text: str) -> bool:

@@ -189,16 +189,29 @@ def _effective(algo: str, query: MatchQuery) -> str:
     return "W4A16_NVFP4" if bare else algo
 
 
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The keys of `quantized_layers` under some mappers, made ready to be looked up."""
+
+    recipes: Mapping[str, Any]
+    exact: Exact
+    below: Ancestors
+
+
+def _keys(layers: Mapping[str, Any], pointer: str, mappers: Sequence[Mapper]) -> _Keys:
+    named = _named(layers, pointer, mappers)
+    keys = numbered(entry for entry, _ in named.values())
+    return _Keys({name: recipe for name, (_, recipe) in named.items()}, Exact(keys), Ancestors(keys))
+
+
 class Layers:
     """`quantized_layers`: which algorithm a name gets, and the key that says so."""
 
     def __init__(self, query: MatchQuery, pointer: str, layers: Mapping[str, Any]) -> None:
         release = query.release
-        named = _named(layers, pointer, in_force(query.mappers, release))
-        self._recipes: Mapping[str, Any] = {name: recipe for name, (_, recipe) in named.items()}
-        keys = numbered(entry for entry, _ in named.values())
-        self._exact = Exact(keys)
-        self._below = Ancestors(keys)
+        mappers = in_force(query.mappers, release)
+        keys = query.once(("vllm", "layers", pointer, mappers), lambda: _keys(layers, pointer, mappers))
+        self._recipes, self._exact, self._below = keys.recipes, keys.exact, keys.below
         self._packed = query.packed
         self._names: Callable[[str], tuple[str, ...]] = _spellings if on("mixed-wrapper-names", release) else _alone
         self._parent = on("mixed-expert-parent", release)
@@ -279,7 +292,7 @@ class Mixed:
         layers = (query.config["quantization"] if nested else query.config).get("quantized_layers", {})
         if not layers:
             raise Refusal("ValueError", "MIXED_PRECISION without quantized_layers")
-        _check_recipes(layers, release)
+        _check_recipes(query.once(("vllm", "recipes"), lambda: _recipes(layers)), release)
         self._excluded = exclusion(query, parsed)
         self._layers = Layers(query, ("/quantization" if nested else "") + "/quantized_layers", layers)
         self._linear, self._experts = algos(MIXED_LINEAR, release), algos(MIXED_EXPERTS, release)
@@ -303,8 +316,11 @@ class Mixed:
         return Answer("quantized", cause_of(found[1]), row.scheme)
 
 
-def _check_recipes(layers: Mapping[str, Any], release: str) -> None:
-    named = [(name, recipe, recipe.get("quant_algo", "").upper()) for name, recipe in layers.items()]
+def _recipes(layers: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any], str]]:
+    return [(name, recipe, recipe.get("quant_algo", "").upper()) for name, recipe in layers.items()]
+
+
+def _check_recipes(named: Iterable[tuple[str, Mapping[str, Any], str]], release: str) -> None:
     if on("mixed-block-codecs", release):
         for name, recipe, algo in named:
             _check_contract(name, recipe, algo.lower())

@@ -1,0 +1,110 @@
+"""What is refused for its size, and that a checkpoint of its own size is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny import qwen3_next
+
+from mtpfix import check
+from mtpfix.checkpoint import jsonfiles
+from mtpfix.checkpoint.index import MOST_FILES, read_index
+from mtpfix.checkpoint.jsonfiles import parse_json
+from mtpfix.checkpoint.local import read_local
+from mtpfix.engines import limits
+from mtpfix.engines.limits import check_lists
+from mtpfix.errors import UnreadableError
+from mtpfix.rebuild import MOST_LOST
+
+
+def changed(folder: Path, **fields: object) -> Path:
+    place = qwen3_next(folder, "mtp.layers.0*")
+    config = json.loads((place / "config.json").read_text())
+    config["quantization_config"] |= fields
+    (place / "config.json").write_text(json.dumps(config))
+    return place
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"ignore": ["a.b"] * 20_001}, "'ignore' holds 20,001 entries"),
+        ({"quantized_layers": {f"a.{at}": {} for at in range(20_001)}}, "'quantized_layers' holds 20,001 entries"),
+        ({"ignore": [f"*a{at}*" for at in range(1001)]}, "'ignore' holds 1,001 patterns"),
+        ({"ignore": [f"re:.*a{at}.*b" for at in range(1001)]}, "'ignore' holds 1,001 patterns"),
+        ({"config_groups": {str(at): {} for at in range(251)}}, "'config_groups' holds 251 groups"),
+        ({"config_groups": {"a": {"targets": ["b"] * 600}, "c": {"targets": ["d"] * 401}}}, "holds 1,001 targets"),
+    ],
+)
+def test_longer_than_any_model_needs(tmp_path: Path, fields: dict[str, object], told: str) -> None:
+    with pytest.raises(UnreadableError, match=r"config\.json: .*holds") as caught:
+        check(changed(tmp_path / "m", **fields))
+    assert told in str(caught.value)
+    assert "up to" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [f"model.layers.{at}.mlp*" for at in range(5000)],  # ModelOpt
+        [f"*layers.{at}.mlp" for at in range(5000)],
+        [rf"re:model\.layers\.{at}\.mlp$" for at in range(5000)],  # compressed-tensors, AutoRound
+        [rf"-:model\.layers\.{at}\..*" for at in range(5000)],  # GPTQ
+    ],
+)
+def test_what_a_table_finds_is_no_pattern(tmp_path: Path, entries: list[str]) -> None:
+    check_lists(read_local(changed(tmp_path / "m", ignore=entries)))
+
+
+def test_a_large_checkpoint_may_have_long_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many entries as it has modules, or as its index names tensors that lie in files which are not here."""
+    monkeypatch.setattr(limits, "FEW_ENTRIES", 10)
+    place = changed(tmp_path / "m")
+    checkpoint = read_local(place)
+    modules = len(checkpoint.modules)
+    entries = list(checkpoint.modules)
+    check_lists(read_local(changed(tmp_path / "m", ignore=entries)))
+    with pytest.raises(UnreadableError):
+        check_lists(read_local(changed(tmp_path / "m", ignore=entries * 3)))
+    weight_map = {f"a.{at}.weight": "other.safetensors" for at in range(3 * modules)}
+    (place / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    check_lists(read_local(place))
+
+
+def test_an_index_of_more_files_than_any_model_has() -> None:
+    named = {f"a{at}": f"{at}.safetensors" for at in range(MOST_FILES + 1)}
+    with pytest.raises(UnreadableError, match="10,001 files are named") as caught:
+        read_index("model.safetensors.index.json", json.dumps({"weight_map": named}).encode())
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "told"),
+    [
+        ("config.json", b'{"a": "' + b"x" * 300 + b'"}', "above the limit of 200 for a config"),
+        ("model.safetensors.index.json", b'{"a": "' + b"x" * 300 + b'"}', ""),
+        ("model.safetensors.index.json", b'{"a": "' + b"x" * 500 + b'"}', "above the limit of 400 for JSON"),
+        ("quant_model_description.json", b'{"a": "' + b"x" * 300 + b'"}', ""),
+        ("config.json", '{"a": "é'.encode() + b"x" * 150 + b'"}', "above the limit of 100 for JSON that is not ASCII"),
+        ("config.json", b'{"a": [' + b"{}, " * 24 + b"{}]}", "51 values are above the limit of 50"),
+    ],
+)
+def test_files_too_large(monkeypatch: pytest.MonkeyPatch, name: str, raw: bytes, told: str) -> None:
+    """Before anything is made of them."""
+    for limit, value in (("TEXT", 50), ("CONFIG_BYTES", 200), ("JSON_BYTES", 400), ("WIDE_BYTES", 100), ("VALUES", 50)):
+        monkeypatch.setattr(jsonfiles, f"MAX_{limit}", value)
+    with pytest.raises(UnreadableError) as caught:
+        parse_json(name, raw)
+    assert (told or "a text of") in str(caught.value)  # texts are looked at last
+
+
+def test_an_index_of_another_model_is_not_rewritten(tmp_path: Path) -> None:
+    place = changed(tmp_path / "m")
+    weight_map = {f"a.{at}.weight": "model.safetensors" for at in range(MOST_LOST + 1)}
+    (place / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    report = check(place)
+    found = [finding for finding in report.findings if finding.rule == "MTP011"]
+    assert {finding.fix for finding in found} == {"none"}
+    assert any("another model's" in finding.hint and "remove it" in finding.hint for finding in found)
