@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 
-from mtpfix import releases
+from mtpfix import late, releases
 from mtpfix.engines.registry import ENGINES
 from mtpfix.errors import UsageError
 
 Wanted = Mapping[str, frozenset[str]]
 _BY_FORMAT = {"modelopt": ("tensorrt-llm",), "modelslim": ("vllm-ascend",)}
 _SILENT = frozenset({"vllm-ascend"})  # unasked nothing is said of it but for its own format
-_NAME = re.compile(r"[a-z]+(?:-[a-z]+)*")
-_BOUND = re.compile(r"(>=|<=|==|<|>)v?((?:snapshot-)?\d+(?:\.\d+)*(?:\.?(?:post|rc|dev|a|b)\d*)?)")
-_RANGE = re.compile(rf"(?:{_BOUND.pattern},?)*")
-_NEAR = re.compile(r"([^\w.]*)v?(\d[\w.]*)")
+_ONE = r"(>=|<=|==|<|>)v?((?:snapshot-)?\d+(?:\.\d+)*(?:\.?(?:post|rc|dev|a|b)\d*)?)"
+_NAME = late.pattern(r"[a-z]+(?:-[a-z]+)*")
+_BOUND = late.pattern(_ONE)
+_RANGE = late.pattern(rf"(?:{_ONE},?)*")
+_NEAR = late.pattern(r"([^\w.]*)v?(\d[\w.]*)")
 # What people write for a comparison, in the spelling that is right.
 _MEANT = {
     "=>": ">=", "≥": ">=", ">==": ">=", "~=": ">=", "~": ">=", "^": ">=", "=<": "<=", "≤": "<=", "<==": "<=",
@@ -83,7 +83,9 @@ def _fitting(name: str, rest: str, spec: str) -> frozenset[str]:
 
 
 def _engine_hint(text: str) -> str:
-    near = difflib.get_close_matches(re.split("[^a-z-]", text.lower().replace("_", "-"))[0], ENGINES, 1)
+    from difflib import get_close_matches
+
+    near = get_close_matches(re.split("[^a-z-]", text.lower().replace("_", "-"))[0], ENGINES, 1)
     meant = f"do you mean {near[0]}? " if near else ""
     return f"{meant}write one of {', '.join(ENGINES)}, with a range if you like: 'vllm>=0.20,<0.26'"
 

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
 
+from mtpfix import late
 from mtpfix.frozen import dataclass
 
 MAX_LENGTH = 4000
 MAX_TRIES = 200_000
 
-_TOKEN = re.compile(
+_TOKEN = late.pattern(
     r"(?P<open>\((?:\?(?:P<\w+>|P=\w+|<[=!]|[=!:>]|\(\w+\)|[a-zA-Z-]+:?))?)|(?P<close>\))|(?P<bar>\|)"
     r"|(?P<quant>[*+?]|\{(?P<low>\d*)(?P<comma>,?)(?P<high>\d*)\})[?+]?"
     r"|(?P<atom>\[\^?\]?(?:\\.|[^\]\\])*\]|\\?.)",

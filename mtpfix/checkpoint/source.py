@@ -12,6 +12,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from mtpfix import late
 from mtpfix.errors import UsageError
 from mtpfix.model import Source
 from mtpfix.names import shown
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 Pathish = str | os.PathLike[str]
 
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
-_REPOSITORY = re.compile(rf"{_NAME}/{_NAME}")
-_SHORT = re.compile(r"([^/@]+/[^/@]+)(?:@(.*))?", re.DOTALL)
-_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/=-]{0,254}")
-_SPECIAL = re.compile(r"(refs/(?:pr/\d+|convert/[^/]+|heads/[^/]+|tags/[^/]+))(?:/(.*))?", re.DOTALL)
-_PULL = re.compile(r"\d{1,9}")
+_REPOSITORY = late.pattern(rf"{_NAME}/{_NAME}")
+_SHORT = late.pattern(r"([^/@]+/[^/@]+)(?:@(.*))?", re.DOTALL)
+_REVISION = late.pattern(r"[A-Za-z0-9_][A-Za-z0-9_.+/=-]{0,254}")
+_SPECIAL = late.pattern(r"(refs/(?:pr/\d+|convert/[^/]+|heads/[^/]+|tags/[^/]+))(?:/(.*))?", re.DOTALL)
+_PULL = late.pattern(r"\d{1,9}")
 _HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co", "hub-ci.huggingface.co")
 _OTHER_KINDS = ("datasets", "spaces", "kernels", "buckets")
 _FILE_PAGES = ("blob", "raw", "resolve", "blame")

@@ -8,9 +8,10 @@ one kind of GPU is taken as dequantized, as everywhere else.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from mtpfix import late
 
 _WRAPPER = "model.language_model."
 _VISION = "model.visual"
@@ -22,10 +23,10 @@ _TOP = {
     "pre_fc_norm_hidden": "pre_fc_norm_hidden",
 }
 _PACKED = (
-    (re.compile(r"\.in_proj_[ab](\b|\*)"), ".in_proj_ba*"),
-    (re.compile(r"\.in_proj_(q|k|v|z|qkv)(\b|\*)"), ".in_proj_qkvz*"),
+    (late.pattern(r"\.in_proj_[ab](\b|\*)"), ".in_proj_ba*"),
+    (late.pattern(r"\.in_proj_(q|k|v|z|qkv)(\b|\*)"), ".in_proj_qkvz*"),
 )
-_SPLIT = re.compile(r"(.+\.linear_attn)\.in_proj_(qkv|q|k|v|z)")
+_SPLIT = late.pattern(r"(.+\.linear_attn)\.in_proj_(qkv|q|k|v|z)")
 _WHOLE = ({"qkv", "z"}, {"q", "k", "v", "z"})
 
 

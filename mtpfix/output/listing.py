@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
+from mtpfix import late
 from mtpfix.frozen import dataclass
 from mtpfix.model import DecisionRow, Explanation, Reading
 from mtpfix.output import matrix
@@ -30,8 +30,8 @@ _DECLARED = "vllm builds"  # what the config declares, as vLLM's newest modelled
 _WILD = frozenset("*?[")
 _PLAIN = frozenset({"bf16", "f16", "f32"})
 _NEITHER = frozenset({"", "odd", "other"})
-_DOTTED = re.compile(r"\b[A-Za-z_]\w*(?:\.\w+){2,}\b(?=['\"`])")  # a name as a traceback quotes it
-_OPENING = re.compile(r"\s*-|\s{4}|[A-Z][a-z ]{0,15}: ")
+_DOTTED = late.pattern(r"\b[A-Za-z_]\w*(?:\.\w+){2,}\b(?=['\"`])")  # a name as a traceback quotes it
+_OPENING = late.pattern(r"\s*-|\s{4}|[A-Z][a-z ]{0,15}: ")
 _MARKS = {"error": ("✗", "red"), "absent": ("–", "dim"), "unknown": ("?", "dim")}
 
 

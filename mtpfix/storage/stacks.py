@@ -6,10 +6,10 @@ linear layer.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from mtpfix import late
 from mtpfix.model import Cell
 
 # How the name of a stack's tensor goes on -> what the tensor would be called in a linear layer.
@@ -23,7 +23,7 @@ _ROLES = {
     "zero_point": "weight_zero_point",
 }
 _WORDS = {*_ROLES, *_ROLES.values(), "blocks", "scales", "bias", "input_scale", "input_global_scale"} - {""}
-_NAME = re.compile(rf"(.+?)(?:_({'|'.join(sorted(_WORDS, key=len, reverse=True))}))?")
+_NAME = late.pattern(rf"(.+?)(?:_({'|'.join(sorted(_WORDS, key=len, reverse=True))}))?")
 _RANKS = {"weight": 3, "weight_packed": 3, "blocks": 4}
 
 

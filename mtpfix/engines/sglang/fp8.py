@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from mtpfix import late
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.listing import Entry, Rule, plain, quantized, read_list, sound, unique
 from mtpfix.engines.sglang.exclusions import Exclusions
@@ -20,7 +20,7 @@ _NEVER = "the method leaves this kind of layer alone"
 _NO_LIST = "the method reads no list"
 _KEYS = ("ignored_layers", "modules_to_not_convert")
 _ACTIVATIONS = ("static", "dynamic")
-_ROUTED_EXPERT = re.compile(r"\.experts\.\d+\.(?:w[123]|down_proj|up_proj|gate_proj)\.weight$")
+_ROUTED_EXPERT = late.pattern(r"\.experts\.\d+\.(?:w[123]|down_proj|up_proj|gate_proj)\.weight$")
 _PACKED_DTYPES = ("U8", "I8", "F4")
 _OWN_EXPERTS = (("model.decoder.*", "hybrid-nvfp4"), ("stages.*", "hybrid-stages"))
 
