@@ -16,7 +16,6 @@ from mtpfix import releases
 from mtpfix.alike import NONE, Alike, alike, layer_and_rest
 from mtpfix.engines import openings
 from mtpfix.engines.base import Engine, Matcher, MatchQuery, Method
-from mtpfix.engines.limits import check_lists
 from mtpfix.engines.sources import (
     CONFIG,
     DESCRIPTION,
@@ -581,11 +580,7 @@ def _kind_of(unit: Unit, layers: int) -> object:
 
 
 def world_of(checkpoint: Checkpoint) -> World:
-    """The world of a checkpoint; an unknown family leaves every module to the target.
-
-    Raises UnreadableError for a list that is longer than any model could need.
-    """
-    check_lists(checkpoint)
+    """The world of a checkpoint; an unknown family leaves every module to the target."""
     config = checkpoint.files[CONFIG].value
     family, reason = identify(config)
     if family and DESCRIPTION in checkpoint.files:

@@ -10,6 +10,7 @@ from typing import Protocol
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.index import SUFFIX, agrees, compare, index_name, opened_by, read_index, shard_names
 from mtpfix.checkpoint.jsonfiles import CONFIG, NAMES, parse_json
+from mtpfix.checkpoint.limits import check_lists
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Checkpoint, Index, JsonFile, Problem, Source
 
@@ -45,7 +46,7 @@ def read_checkpoint(source: Source, files: Files, *, keep_index: bool = False) -
 
     `Checkpoint.files` holds the index only where it is out of step with the headers, or with `keep_index`. Raises
     UnreadableError where config.json or every weight file is missing, and for any file of a kind that engines read and
-    that is malformed.
+    that is malformed or larger than a model can need.
     """
     names = tuple(files.names())
     _require_config(source, names)
@@ -56,6 +57,7 @@ def read_checkpoint(source: Source, files: Files, *, keep_index: bool = False) -
         index = _index(collector, files, names, parsed, problems, keep_index=keep_index)
     if not collector.shards:
         raise _no_weights(source, names, index)
+    check_lists(parsed, len(collector.modules) + (len(index.ghosts) if index else 0))
     return Checkpoint(
         source=source,
         modules=collector.modules,

@@ -14,7 +14,7 @@ from .configs import Config, at, told
 MILLION = 1_000_000
 CONFIG, SIDECAR, INDEX = "config.json", "hf_quant_config.json", "model.safetensors.index.json"
 DESCRIPTION = "quant_model_description.json"
-# Of MOST_ENTRIES and the like in mtpfix/engines/limits.py, of MAX_VALUES in mtpfix/checkpoint/jsonfiles.py.
+# Of MOST_ENTRIES and the like in mtpfix/checkpoint/limits.py, of MAX_VALUES in mtpfix/checkpoint/jsonfiles.py.
 ENTRIES, PATTERNS, TARGETS, GROUPS, VALUES, ROWS = 20_000, 1_000, 1_000, 250, 490_000, 400_000
 WEIGHTS = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
 

@@ -9,12 +9,11 @@ import pytest
 from tiny import qwen3_next
 
 from mtpfix import check
-from mtpfix.checkpoint import jsonfiles
+from mtpfix.api import override
+from mtpfix.checkpoint import jsonfiles, limits
 from mtpfix.checkpoint.index import MOST_FILES, read_index
 from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.checkpoint.local import read_local
-from mtpfix.engines import limits
-from mtpfix.engines.limits import check_lists
 from mtpfix.errors import UnreadableError
 from mtpfix.rebuild import MOST_LOST
 
@@ -55,22 +54,29 @@ def test_longer_than_any_model_needs(tmp_path: Path, fields: dict[str, object], 
     ],
 )
 def test_what_a_table_finds_is_no_pattern(tmp_path: Path, entries: list[str]) -> None:
-    check_lists(read_local(changed(tmp_path / "m", ignore=entries)))
+    read_local(changed(tmp_path / "m", ignore=entries))
 
 
 def test_a_large_checkpoint_may_have_long_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many entries as it has modules, or as its index names tensors that lie in files which are not here."""
     monkeypatch.setattr(limits, "FEW_ENTRIES", 10)
     place = changed(tmp_path / "m")
-    checkpoint = read_local(place)
-    modules = len(checkpoint.modules)
-    entries = list(checkpoint.modules)
-    check_lists(read_local(changed(tmp_path / "m", ignore=entries)))
+    entries = list(read_local(place).modules)
+    read_local(changed(tmp_path / "m", ignore=entries))
     with pytest.raises(UnreadableError):
-        check_lists(read_local(changed(tmp_path / "m", ignore=entries * 3)))
-    weight_map = {f"a.{at}.weight": "other.safetensors" for at in range(3 * modules)}
+        read_local(changed(tmp_path / "m", ignore=entries * 3))
+    weight_map = {f"a.{at}.weight": "other.safetensors" for at in range(3 * len(entries))}
     (place / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    check_lists(read_local(place))
+    read_local(place)
+
+
+def test_a_repair_of_the_longest_list_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entries that it adds are no longer those of somebody else."""
+    place = changed(tmp_path / "m")
+    held = json.loads((place / "config.json").read_text())["quantization_config"]["ignore"]
+    monkeypatch.setattr(limits, "MOST_ENTRIES", len(held))
+    assert check(place).status == "fixable"
+    assert override(place, "vllm").works
 
 
 def test_an_index_of_more_files_than_any_model_has() -> None:

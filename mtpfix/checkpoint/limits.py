@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
-from mtpfix.engines.sources import DESCRIPTION, Fragment, config_fragments, description_fragment, sidecar_fragment
+from mtpfix.checkpoint.jsonfiles import CONFIG, DESCRIPTION
 from mtpfix.errors import UnreadableError
-from mtpfix.model import Checkpoint, JsonFile
+from mtpfix.model import JsonFile
 from mtpfix.names import brief
 
 MOST_ROWS = 400_000  # of a description: one for each tensor; a trillion parameters make 280,000 tensors
@@ -22,37 +22,46 @@ MOST_PATTERNS = 1_000  # entries that only trying them out can match
 MOST_GROUPS = 250
 MOST_TARGETS = 1_000  # of all config groups together
 
+_INDEX = ".index.json"
+_CONFIGS = ("quantization_config", "compression_config")
 _GROUPS, _TARGETS = "config_groups", "targets"
 _SPECIAL = re.compile(r"[*+?{\[]")
 
 
-def check_lists(checkpoint: Checkpoint) -> None:
-    """Raise UnreadableError for a quantization config with a list that is longer than its model can need."""
-    index = checkpoint.index
-    modules = len(checkpoint.modules) + (len(index.ghosts) if index else 0)
+def check_lists(files: Mapping[str, JsonFile], modules: int) -> None:
+    """Raise UnreadableError for a quantization config with a list that is longer than a model can need.
+
+    modules  how many the checkpoint has, those that its index names and that are not there included
+    """
     most = min(MOST_ENTRIES, max(FEW_ENTRIES, 2 * modules))
-    for fragment in _fragments(checkpoint.files):
-        if fragment.file == DESCRIPTION:
-            _check(fragment.file, "the file", fragment.value, MOST_ROWS, "entries")
-        else:
-            _check_config(fragment, most)
+    for file in files.values():
+        if file.name == DESCRIPTION:
+            _check(file.name, "the file", file.value, MOST_ROWS, "entries")
+        elif not file.name.endswith(_INDEX):
+            for part in _parts(file):
+                _check_part(file.name, part, most)
 
 
-def _fragments(files: Mapping[str, JsonFile]) -> Iterator[Fragment]:
-    held = (*config_fragments(files), sidecar_fragment(files), description_fragment(files))
-    return (fragment for fragment in held if fragment is not None)
+def _parts(file: JsonFile) -> Iterator[Mapping[str, Any]]:
+    """The quantization configs of a file: of config.json at its top or one level below, else the file and inside it."""
+    inner = [value for value in file.value.values() if isinstance(value, Mapping)]
+    if file.name != CONFIG:
+        yield from (file.value, *inner)
+        return
+    held = (part.get(key) for part in (file.value, *inner) for key in _CONFIGS)
+    for value in held:
+        if isinstance(value, Mapping):
+            yield from (value, *(item for item in (value.get("quantization"),) if isinstance(item, Mapping)))
 
 
-def _check_config(fragment: Fragment, most: int) -> None:
-    nested = fragment.value.get("quantization")
-    for part in (fragment.value, nested if isinstance(nested, Mapping) else {}):
-        for key, value in part.items():
-            if key == _GROUPS and isinstance(value, Mapping):
-                _check(fragment.file, repr(key), value, MOST_GROUPS, "groups")
-                _check(fragment.file, repr(key), tuple(_targets(value)), MOST_TARGETS, "targets")
-            elif isinstance(value, (list, dict)):
-                _check(fragment.file, repr(brief(key)), value, most, "entries")
-                _check(fragment.file, repr(brief(key)), tuple(_patterns(value)), MOST_PATTERNS, "patterns")
+def _check_part(file: str, part: Mapping[str, Any], most: int) -> None:
+    for key, value in part.items():
+        if key == _GROUPS and isinstance(value, Mapping):
+            _check(file, repr(key), value, MOST_GROUPS, "groups")
+            _check(file, repr(key), tuple(_targets(value)), MOST_TARGETS, "targets")
+        elif isinstance(value, (list, dict)):
+            _check(file, repr(brief(key)), value, most, "entries")
+            _check(file, repr(brief(key)), tuple(_patterns(value)), MOST_PATTERNS, "patterns")
 
 
 def _targets(groups: Mapping[str, Any]) -> Iterator[object]:
