@@ -17,10 +17,10 @@ from mtpfix.names import brief
 
 MOST_ROWS = 400_000  # of a description: one for each tensor; a trillion parameters make 280,000 tensors
 MOST_ENTRIES = 150_000  # in whatever checkpoint; a trillion parameters make 150,000 modules
-FEW_ENTRIES = 20_000  # in a small checkpoint too
-MOST_PATTERNS = 1_000  # entries that only trying them out can match
-MOST_GROUPS = 250
-MOST_TARGETS = 1_000  # of all config groups together
+FEW_ENTRIES = 10_000  # in a small checkpoint too
+MOST_PATTERNS = 500  # entries that only trying them out can match
+MOST_GROUPS = 100
+MOST_TARGETS = 500  # of all config groups together
 
 _INDEX = ".index.json"
 _CONFIGS = ("quantization_config", "compression_config")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from mtpfix.cli import options, remote, summary
-from mtpfix.cli.terminal import say
-from mtpfix.errors import WRITE_HINT, WriteError
+from mtpfix.cli.terminal import save, say
 from mtpfix.frozen import dataclass
 
 
@@ -47,10 +45,5 @@ def run(chosen: Options) -> None:
     if chosen.output == "-":
         sys.stdout.buffer.write(bundle)
         return
-    try:
-        Path(chosen.output).write_bytes(bundle)
-    except OSError as error:
-        raise WriteError(
-            f"cannot write the bundle: {error.strerror}", subject=chosen.output, hint=WRITE_HINT
-        ) from error
+    save(bundle, chosen.output, "bundle")
     say(f"Wrote {chosen.output}: {len(bundle)} bytes.")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ Line = tuple[str, int, int]  # of progress: what is done, how much of it, of how
 
 TICK, ELSEWHERE = 0.2, 10.0  # seconds between two lines of progress, on a terminal and elsewhere
 _CLEAR = "\r\x1b[K"
+_FIXED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS})
 _NARROWEST, _USUAL, _WIDEST = 60, 80, 200
 _BAR, _SHORTEST_BAR = 24, 8
 
@@ -117,12 +120,45 @@ def write(text: str, output: str | None = None, about: str = "") -> None:
     if output is None or output == "-":
         echo(text)
         return
-    try:
-        with open(output, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-    except OSError as error:
-        raise WriteError(f"cannot write the report: {error.strerror}", subject=output, hint=WRITE_HINT) from error
+    save(text.encode("utf-8"), output, "report")
     say(f"Wrote {output}: {about}." if about else f"Wrote {output}.")
+
+
+def save(data: bytes, output: str, what: str) -> None:
+    """Data to a file, all of it or none: killed in the midst, what was there before is still there.
+
+    A pipe or a device is written as it is, and so is a file that nothing can stand in for (its folder is closed, it is
+    mounted by itself). Raises WriteError, which calls the data `what`.
+    """
+    place = os.path.realpath(output)
+    try:
+        if os.path.isfile(place) or not os.path.exists(place):
+            try:
+                return _replace(place, data)
+            except OSError as error:
+                if error.errno not in _FIXED or not os.path.exists(place):
+                    raise
+        with open(place, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise WriteError(f"cannot write the {what}: {error.strerror}", subject=output, hint=WRITE_HINT) from error
+
+
+def _replace(place: str, data: bytes) -> None:
+    draft = f"{place}.{os.getpid()}.part"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    try:
+        with open(descriptor, "wb", buffering=0) as file:
+            left = memoryview(data)
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(descriptor)
+        if os.path.exists(place):
+            os.chmod(draft, stat.S_IMODE(os.stat(place).st_mode))
+        os.replace(draft, place)
+    except BaseException:
+        os.unlink(draft)
+        raise
 
 
 def text_of(file: str) -> str:
