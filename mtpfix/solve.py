@@ -33,6 +33,7 @@ PARTS: tuple[Part, ...] = ("target", "draft")
 EXPERT_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 MANY = 500  # entries from which on it pays to set aside those without effect
 ROUNDS, TURNS = 3, 20
+_DEPTHS = (1, 2, 3)  # dots in a name that is written for all that is under it, once its root was tried
 _EXPERT = re.compile(r"(?<=\.experts\.)[0-9]+")
 _WORD = re.compile(r"[^.*]+")
 _UNSPECIFIC = frozenset({"model", "language_model", "layers", "mtp", "re:", "weight"})
@@ -639,7 +640,8 @@ class Solver:
     def _runtime_nodes(self, at: int, state: Verdicts) -> Iterator[Leaf]:
         """The nodes of a judge's own names that are missing: whole subtrees first, then what is in them.
 
-        Last come subtrees of which a part is covered: where shards are asked one by one, they alone say all.
+        Then come subtrees of which a part is covered: where shards are asked one by one, they alone say all. Last come
+        lower ones, for names whose root means more to an engine than the part it begins.
         """
         judge = self.judges[at]
         asked = [(row, answer) for row, answer in zip(judge.rows, state[at], strict=True)
@@ -655,7 +657,14 @@ class Solver:
 
         yield from summarised(leaves, allowed)
         yield from (leaf for leaf in leaves if leaf.wanted)
-        yield from summarised([replace(leaf, covered=False) for leaf in leaves], allowed)
+        bare = [replace(leaf, covered=False) for leaf in leaves]
+        yield from summarised(bare, allowed)
+        for depth in _DEPTHS:
+
+            def lower(prefix: str, below: Sequence[Leaf], depth: int = depth) -> bool:
+                return prefix.count(".") >= depth and allowed(prefix, below)
+
+            yield from summarised(bare, lower)
 
     def _runtime_leaf(self, judge: Judge, one: Row, row: Row, answer: Answer) -> Leaf:
         """The leaf of one of the units that a row stands for."""
