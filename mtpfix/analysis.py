@@ -58,6 +58,16 @@ if TYPE_CHECKING:
     from mtpfix.rebuild import Rebuild
 
 Scope = Literal["mtp", "all"]
+# For a method that a flag names, not config.json (vllm-0.33.0 model_executor/layers/quantization/auto_gptq.py:187,
+# auto_awq.py:238; sglang-0.5.23 srt/layers/quantization/gptq/gptq.py:144, awq/awq.py:121).
+_FLAGGED = ("quantize_config.json", "quant_config.json")
+_FLAG_ONLY = (
+    "engines read it only where --quantization names the method, since config.json holds no quantization config"
+)
+_COPIES = (
+    "consolidated*.safetensors lie beside the other files: vLLM opens them alone where --load-format is left at auto; "
+    "the other engines go by the other files"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,6 +509,10 @@ def members(unit: Unit) -> tuple[str, ...]:
 def _notes(world: World, shown: Sequence[Judge]) -> tuple[str, ...]:
     """Remarks that are no findings: an unknown family, problems met while reading, what the family file warns of."""
     notes = [f"{problem.file}: {problem.message}" for problem in world.checkpoint.problems]
+    if world.checkpoint.consolidated:
+        notes.append(_COPIES)
+    if not editable(world.files):
+        notes += [f"{name}: {_FLAG_ONLY}" for name in _FLAGGED if name in world.files]
     if world.family is None:
         notes.append(f"the model family is unknown: {world.family_reason}; only storage was analysed")
     else:

@@ -69,6 +69,7 @@ _PROJECTIONS: Mapping[str, tuple[str, ...]] = {
 _READ_HEADERS = frozenset({"gptq", "awq"})
 # Formats whose entries no engine takes for regular expressions, unless they start with `re:`.
 _GLOBS = frozenset({"modelopt", "compressed-tensors", "quark"})
+_OTHER_NAMES = "it opens consolidated*.safetensors alone, which hold other tensors than the files that are looked at"
 _UNNAMED = Answer("unknown", Cause(rule="the family file names no such module"))
 
 
@@ -273,13 +274,14 @@ def _listed(matcher: Matcher, row: Row) -> Answer:
 # What vLLM's Transformers backend counts draft layers by (vllm-0.33.0 config/speculative.py:1385), and no model class.
 OTHERS_COUNT = "num_mtp_layers"
 
-# Whether an engine opens every file, which ones though the index does not name them, and no file in folders below.
-Opens = tuple[bool, tuple[str, ...], bool]
+# Whether an engine opens every file, which ones though the index does not name them, no file in folders below, and
+# Mistral's own copies alone.
+Opens = tuple[bool, tuple[str, ...], bool, bool]
 
 
 def _is_opened(raw: RawModule, opens: Opens) -> bool:
     """Whether a module lies in a file that an engine opens."""
-    every, also, top_only = opens
+    every, also, top_only, _ = opens
     return (every or raw.listed or raw.shard in also) and not (top_only and "/" in raw.shard)
 
 
@@ -493,8 +495,8 @@ class World:
     def unread_target(self, engine: str, release: str) -> str:
         """A module of the target that an engine does not come to read; "" where it reads all."""
         opens = self._opens(engine, release)
-        units = self.by_part["target"] if self._has_unopened else ()
-        return next((unit.name for unit in units if not _is_opened(unit.stored.raw, opens)), "")
+        units = self.by_part["target"] if self._has_unopened or opens[-1] else ()
+        return next((unit.name for unit in units if not self._is_read(unit, opens)), "")
 
     @cached_property
     def _has_unopened(self) -> bool:
@@ -506,16 +508,42 @@ class World:
         rows = self.family.beside if self.family else ()
         also = tuple(row.file for row in rows if row.engine == engine and releases.holds(release, row.span))
         if not engine:
-            return False, also, False
+            return False, also, False, False
         rule = openings.opening(engine, release)
-        return not rule.by_index, also, rule.below != "opened"
+        return not rule.by_index, also, rule.below != "opened", self.opens_copies(engine, release)
+
+    def _is_read(self, unit: Unit, opens: Opens) -> bool:
+        if not opens[-1]:
+            return _is_opened(unit.stored.raw, opens)
+        head, _, rest = unit.name.partition(".experts.")
+        tail = rest.partition(".")[2]
+        names = [f"{head}.experts.{number}.{tail}" for number in unit.stored.experts] or [unit.stored.raw.name]
+        return all(map(self._is_copied, names))
+
+    def _is_copied(self, name: str) -> bool:
+        """Whether every tensor of a module is in Mistral's own copies, too."""
+        own, copy = self.checkpoint.modules.get(name), self.checkpoint.consolidated.get(name)
+        return own is None or (copy is not None and {*own.cells} <= {*copy.cells})
+
+    def opens_copies(self, engine: str, release: str) -> bool:
+        """Whether an engine opens `consolidated*.safetensors` alone, which lie beside the other files."""
+        return bool(self.checkpoint.consolidated) and openings.opening(engine, release).consolidated
 
     @cached_property
-    def _readings(self) -> dict[tuple[bool, tuple[str, ...], bool], Reading]:
+    def odd_copies(self) -> bool:
+        """Whether those hold anything under another name, or in another form, than the other files do."""
+        held = self.checkpoint.modules
+        return any(
+            name not in held or not {*raw.cells} <= {*held[name].cells}
+            for name, raw in self.checkpoint.consolidated.items()
+        )
+
+    @cached_property
+    def _readings(self) -> dict[Opens, Reading]:
         return {}
 
     def _reading(self, opens: Opens) -> Reading:
-        units = tuple(unit for unit in self.by_part["draft"] if _is_opened(unit.stored.raw, opens))
+        units = tuple(unit for unit in self.by_part["draft"] if self._is_read(unit, opens))
         layers = {layer_of(unit.name) for unit in units} - {None}
         enough = bool(units) and len(layers) >= (self.declared or 0) * self.steps
         loadable = enough or (self.family is not None and self.family.separate)
@@ -687,6 +715,8 @@ def _judge(world: World, engine: Engine, profile: Profile, part: Part, method: M
         return Judge(engine, profile, part, method, None, *_no_view(world.family, engine.name, part))
     if not method.name and not method.error:
         return Judge(engine, profile, part, method, None, "unsupported", "this release does not know the format")
+    if world.opens_copies(engine.name, profile.first) and world.odd_copies:
+        return Judge(engine, profile, part, method, None, "unknown", _OTHER_NAMES)
     rows = _rows(world, alike, view, profile.first, method.name)
     mappers, packed = _config_object(world, view, profile.first, method.name)
     packed = engine.handed_over(method.name, packed, profile.first)

@@ -121,6 +121,7 @@ class Checkpoint:
     modules     module name -> RawModule, in shard and header order
     files       every JSON file that was read, by name; only files that parsed
     duplicates  tensors that another shard holds, too, or of a module that is stored once more in files that count
+    consolidated  what Mistral's `consolidated*.safetensors` hold where they lie beside other files
     """
 
     source: Source
@@ -131,6 +132,7 @@ class Checkpoint:
     index: Index | None = None
     duplicates: tuple[Tensor, ...] = ()
     problems: tuple[Problem, ...] = ()
+    consolidated: Mapping[str, RawModule] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

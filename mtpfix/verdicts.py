@@ -308,9 +308,11 @@ def forced(world: World, table: Table) -> Forced | None:
 def _by_files(world: World, table: Table) -> Forced | None:
     """What comes of files that the index names and that are missing, and of the target's that are not opened."""
     judge, index = table.judge, world.checkpoint.index
+    engine, release = judge.engine.name, judge.profile.first
+    if judge.view is not None and world.opens_copies(engine, release):
+        return _unread(table, world.unread_target(engine, release)) if judge.part == "target" else None
     if index is None or judge.view is None:
         return None
-    engine, release = judge.engine.name, judge.profile.first
     rule = opening(engine, release)
     below = world.nested if rule.below == "taken for missing" else ()
     missing = (*index.missing_shards, *below)
@@ -318,10 +320,14 @@ def _by_files(world: World, table: Table) -> Forced | None:
         return "fails", f"the index names files that are missing: {', '.join(map(brief, missing[:3]))}", rule.error
     if judge.part != "target" or not rule.by_index:
         return None
-    unread = world.unread_target(engine, release) or next(_lost(world, index), "")
+    return _unread(table, world.unread_target(engine, release) or next(_lost(world, index), ""))
+
+
+def _unread(table: Table, unread: str) -> Forced | None:
+    """What comes of a module of the target that is in no file that is opened; "": there is none."""
     if not unread:
         return None
-    if engine == "vllm" and table.fragment is None:
+    if table.judge.engine.name == "vllm" and table.fragment is None:
         return "fails", f"no file that it opens holds {brief(unread)}", _UNINITIALIZED
     return "degrades", f"no file that it opens holds {brief(unread)}: its parameters stay unwritten", ""
 

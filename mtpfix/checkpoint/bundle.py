@@ -19,7 +19,7 @@ from pathlib import PurePath
 from typing import Any
 
 from mtpfix.checkpoint.headers import LENGTH_BYTES, broken, front, header_length
-from mtpfix.checkpoint.index import SUFFIX, index_name, read_index, shard_names
+from mtpfix.checkpoint.index import SUFFIX, consolidated_beside, index_name, read_index, shard_names
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES, NAMES
 from mtpfix.checkpoint.reading import Files, HeaderRow
 from mtpfix.errors import UnreadableError
@@ -38,7 +38,7 @@ def pack(source: Source, files: Files) -> bytes:
     shards = shard_names(names)
     held = {name: files.json_bytes(name) for name in (*NAMES, index_name(shards)) if name in names}
     sizes: dict[str, int] = {}
-    for name, header, size in files.headers((*shards, *_below(held, shards, files))):
+    for name, header, size in files.headers((*shards, *consolidated_beside(names), *_below(held, shards, files))):
         sizes[name] = size
         held[name] = front(header)
     table = {name: _row(data, sizes.get(name)) for name, data in sorted(held.items())}

@@ -42,6 +42,12 @@ def shard_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(own or shards, key=natural_key))
 
 
+def consolidated_beside(names: Iterable[str]) -> tuple[str, ...]:
+    """Mistral's own copies, where they do not count since others do (`shard_names`)."""
+    shards = [name for name in names if name.endswith(SUFFIX) and not name.startswith(".")]
+    return tuple(sorted(name for name in {*shards}.difference(shard_names(shards))))
+
+
 def index_name(shards: Collection[str]) -> str:
     """The name under which engines look for the index of these shards."""
     mistral = bool(shards) and all(name.startswith(_MISTRAL) for name in shards)

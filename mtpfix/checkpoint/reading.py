@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 from mtpfix.checkpoint.collect import Collector
-from mtpfix.checkpoint.index import SUFFIX, agrees, compare, index_name, opened_by, read_index, shard_names
+from mtpfix.checkpoint.index import (
+    SUFFIX,
+    agrees,
+    compare,
+    consolidated_beside,
+    index_name,
+    opened_by,
+    read_index,
+    shard_names,
+)
 from mtpfix.checkpoint.jsonfiles import CONFIG, NAMES, parse_json
 from mtpfix.checkpoint.limits import check_lists
 from mtpfix.errors import UnreadableError
-from mtpfix.model import Checkpoint, Index, JsonFile, Problem, Source
+from mtpfix.model import Checkpoint, Index, JsonFile, Problem, RawModule, Source
 
 _OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".npz")
 
@@ -67,6 +76,7 @@ def read_checkpoint(source: Source, files: Files, *, keep_index: bool = False) -
         index=index,
         duplicates=collector.duplicates,
         problems=tuple(problems),
+        consolidated=_consolidated(files, consolidated_beside(names)),
     )
 
 
@@ -95,6 +105,14 @@ def _json_files(files: Files, names: Sequence[str]) -> tuple[dict[str, JsonFile]
 def _collect(collector: Collector, files: Files, shards: Sequence[str]) -> None:
     for shard, header, size in files.headers(shards):
         collector.add_header(shard, header, size)
+
+
+def _consolidated(files: Files, shards: Sequence[str]) -> Mapping[str, RawModule]:
+    """What files hold that lie beside the checkpoint's own."""
+    collector = Collector()
+    _collect(collector, files, shards)
+    collector.settle()
+    return collector.modules
 
 
 def _index(

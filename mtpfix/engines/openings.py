@@ -28,6 +28,10 @@ class Opening:
     missing   what a named file that is not there does: it stops the engine, with `error`, or is passed over
     order     in which the files are read; `any`: as the folder lists them, or all at once
     below     what becomes of files in folders below that the index names
+    consolidated  whether Mistral's `consolidated*.safetensors` alone are opened where there are any, whatever the model
+              (vLLM's load format `auto` since vllm-project/vllm#28659, in 0.12.0; vllm-0.33.0
+              model_executor/model_loader/default_loader.py:168-198; SGLang needs --load-format mistral,
+              sglang-0.5.23 srt/model_loader/loader.py:508)
     """
 
     engine: str
@@ -38,7 +42,12 @@ class Opening:
     error: str = ""
     below: Literal["opened", "passed over", "taken for missing"] = "passed over"
 
+    @property
+    def consolidated(self) -> bool:
+        return self.engine in _CONSOLIDATED
 
+
+_CONSOLIDATED = frozenset({"vllm", "vllm-ascend"})
 _VLLM = "model_executor/model_loader"
 _SGLANG = "srt/model_loader"
 OPENINGS = (
