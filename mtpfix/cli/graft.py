@@ -147,6 +147,7 @@ def _done(plan: GraftPlan, chosen: Options, *, shown: bool) -> int:
 
 def _about(plan: GraftPlan) -> None:
     from mtpfix.output import human
+    from mtpfix.rules import BY_CODE
 
     err = page(sys.stderr)
     for note in plan.notes:
@@ -154,6 +155,8 @@ def _about(plan: GraftPlan) -> None:
     if plan.repair.edits:
         say(f"Lists: {human.changes(plan.repair)}.")
         talk(*human.certificate_lines(plan.repair, err))
+    if plan.report:
+        talk(*human.still_lines(plan.report.engines, plan.report.findings, BY_CODE, err))
 
 
 def _after(plan: GraftPlan) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from checkpoints import INDEX, deepseek_v3, glm4_moe, on_disk, qwen3_5
+from checkpoints import INDEX, deepseek_v3, glm4_moe, on_disk, qwen3_5, qwen3_next
 from click.testing import CliRunner, Result
 
 from mtpfix.cli import graft as command
@@ -76,6 +76,20 @@ def test_there_and_back(run: Run, here: Path, base: Path) -> None:
     result = run("undo", "here")
     assert "Restored" in result.stderr
     assert content(here) == old
+
+
+def test_the_engines_that_fail_all_the_same(run: Run, tmp_path: Path) -> None:
+    """SGLang asks for the draft of Qwen3-Next by names of the target's first layer: no graft and no list helps it."""
+    made = qwen3_next()
+    ignore = ("lm_head", "*linear_attn*", "*.mlp.gate", "*.mlp.shared_expert_gate")
+    on_disk(tmp_path / "here", made.without_draft(), "nvfp4", ignore)
+    on_disk(tmp_path / "base", made)
+    result = run("graft", "here", "--from", "base")
+    said = re.sub(r"\s+", " ", result.stderr)
+    assert result.exit_code == 0
+    assert "Still fails: sglang" in said
+    assert "MTP015 not-representable" in said
+    assert "Still fails: vllm" not in said
 
 
 def test_a_report_that_cannot_be_written(run: Run, here: Path, base: Path) -> None:
