@@ -155,6 +155,15 @@ def test_old_copies(run: Run, tmp_path: Path) -> None:
     assert content(here) == old
 
 
+def test_an_error_names_which_of_the_two_it_is_about(run: Run, tmp_path: Path) -> None:
+    made = deepseek_v3()
+    for name in ("here", "base"):
+        on_disk(tmp_path / name, made.without_draft(), "nvfp4", GLM)
+    (tmp_path / "base" / "config.json").write_text("{")
+    assert run("graft", "here", "--from", "base").stderr.startswith("Error: base/config.json: line 1 ")
+    assert run("graft", "base", "--from", "here").stderr.startswith("Error: base/config.json: line 1 ")
+
+
 def test_fp8(run: Run, tmp_path: Path) -> None:
     made = deepseek_v3()
     on_disk(tmp_path / "here", made.without_draft(), "nvfp4", GLM)
