@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import click
 
 from mtpfix.cli import create_pr, options, remote, summary
+from mtpfix.cli.left import tell_left, tell_still
 from mtpfix.cli.terminal import echo, page, say, talk
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass
-from mtpfix.model import EngineRow, Report
+from mtpfix.model import Report
 from mtpfix.output import human
 from mtpfix.output.base import Applied
 from mtpfix.output.text import listed
@@ -86,7 +86,7 @@ def run(chosen: Options) -> int:
     _about_plan(report)
     left = _look(chosen)
     _tell(chosen, "done", report, left)
-    return _after(left)
+    return LEFT if tell_left(left) else CLEAN
 
 
 def _job(chosen: Options) -> create_pr.Job:
@@ -132,7 +132,7 @@ def _planned(chosen: Options, report: Report) -> int:
     _tell(chosen, "planned", report)
     say(f"Would change {human.changes(report.plan)}.")
     _about_plan(report)
-    _still(report.after, report)
+    tell_still(report.after, report)
     return LEFT
 
 
@@ -145,26 +145,7 @@ def _nothing_to_write(chosen: Options, report: Report) -> int:
     _tell(chosen, "nothing", report)
     if report.status == "clean":
         say("Nothing to do: the checkpoint is clean.")
-        return _after(report)
+        return LEFT if tell_left(report) else CLEAN
     say("Nothing was changed: no edit of the JSON files mends this.")
     talk(*human.held_back_lines(report, page(sys.stderr)))
-    return _after(report)
-
-
-def _after(report: Report) -> int:
-    """What is left, and what would help."""
-    from mtpfix.rules import BY_CODE
-
-    errors = [finding for finding in report.findings if finding.severity == "error"]
-    if errors:
-        talk(*human.unfixed_lines(errors, BY_CODE, page(sys.stderr)))
-    else:
-        _still(report.engines, report)
-    return LEFT if errors else CLEAN
-
-
-def _still(rows: Sequence[EngineRow], report: Report) -> None:
-    """The engines that do not load it all the same."""
-    from mtpfix.rules import BY_CODE
-
-    talk(*human.still_lines(rows, report.findings, BY_CODE, page(sys.stderr)))
+    return LEFT if tell_left(report) else CLEAN

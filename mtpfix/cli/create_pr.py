@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from mtpfix.cli.left import tell_still
 from mtpfix.cli.remote import Remote
 from mtpfix.cli.terminal import echo, page, say, talk
 from mtpfix.frozen import dataclass, replace
@@ -167,4 +168,6 @@ def _tell(job: Job, outcome: Outcome) -> int:
     left = [finding.rule for finding in outcome.after.findings if finding.severity == "error"]
     if left and outcome.kind != "refused":
         say(f"It leaves {listed(list(dict.fromkeys(left)))}.")
+    elif outcome.kind != "refused":
+        tell_still(outcome.after.engines, outcome.after)
     return LEFT if left or outcome.kind == "refused" else DONE

@@ -14,6 +14,7 @@ import click
 
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.apply import interactive
+from mtpfix.cli.left import tell_left
 from mtpfix.cli.terminal import Line, echo, page, page_for, say, talk, telling, write
 from mtpfix.frozen import dataclass
 from mtpfix.output.base import Grafted, GraftedTensor, Page
@@ -161,12 +162,7 @@ def _about(plan: GraftPlan) -> None:
 
 def _after(plan: GraftPlan) -> int:
     """What is left, and what would help."""
-    from mtpfix.output import human
-    from mtpfix.rules import BY_CODE
-
-    found = plan.report.findings if plan.report else ()
-    errors = [finding for finding in found if finding.severity == "error"]
-    talk(*human.unfixed_lines(errors, BY_CODE, page(sys.stderr)))
+    errors = plan.report is not None and tell_left(plan.report)
     if plan.lacking:
         say(f"The base does not hold {len(plan.lacking)} modules that are needed, e.g. {plan.lacking[0]}.")
     return LEFT if errors or plan.lacking else DONE

@@ -10,6 +10,7 @@ import click
 
 from mtpfix.cli import options, summary
 from mtpfix.cli.guard import tell
+from mtpfix.cli.left import tell_still
 from mtpfix.cli.terminal import echo, page, say
 from mtpfix.errors import MtpfixError, UsageError
 from mtpfix.frozen import dataclass
@@ -76,7 +77,9 @@ def _visit(folder: str, chosen: Options) -> int:
         return _told(report)
     names = api.apply(report)
     say(f"Changed {listed(names)} in {folder}.")
-    _told(api.check(folder, engines=chosen.engine, scope=chosen.scope))
+    left = api.check(folder, engines=chosen.engine, scope=chosen.scope)
+    if not _told(left):
+        tell_still(left.engines, left)
     return 1
 
 

@@ -109,7 +109,7 @@ def test_a_pull_request_needs_a_repository_and_a_branch(repo: Repository, hub: H
     assert not hub.calls
 
 
-@pytest.mark.parametrize("option", [("--force",), ("--commit-message", "x"), ("--format", "json")])
+@pytest.mark.parametrize("option", [("--force",), ("--commit-message", "x")])
 def test_options_of_a_pull_request_need_one(tmp_path: Path, option: tuple[str, ...]) -> None:
     assert CliRunner().invoke(main, ("apply", str(tmp_path), *option)).exit_code == 2
 
