@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import tiny
-from shards import Tensors, blob, header, write_checkpoint, write_index
+from shards import Tensors, blob, header, write_checkpoint, write_index, write_shard
 
 from hub import OWNER, READER, Hub, Limit, body, cut, dropped, lost, rate_limited, slow, status, whole
 from hub.faults import Fault, before
@@ -68,6 +68,16 @@ def refused(source: str = "org/m", access: Access | None = None) -> str:
 
 
 # The right way.
+
+
+def test_what_lies_beside_the_weights_is_read_as_in_the_folder(hub: Hub, single: Path) -> None:
+    write_shard(single / "consolidated.safetensors", {"lm_head.weight": ("BF16", (64, 32))})
+    hub.create("org/m", single)
+    there, here = api.read("org/m"), api.read(str(single))
+    same(there, here)
+    assert there.consolidated == here.consolidated
+    assert list(here.consolidated) == ["lm_head"]
+    assert api.check("org/m").engines == api.check(single).engines
 
 
 def test_the_same_report_as_of_the_folder(hub: Hub, single: Path) -> None:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from checkpoints import ABSENT, build, deepseek_v3, qwen3_next, rewritten, right_list
+from checkpoints import ABSENT, build, deepseek_v3, glm4_moe, qwen3_next, rewritten, right_list
 from drawn import Case, cases
 from hypothesis import given
 from hypothesis import strategies as st
 from test_laws import State, many
 
+from mtpfix import analysis
 from mtpfix.analysis import analyse
 from mtpfix.asked import wanted_releases
 from mtpfix.engines.registry import ENGINES
@@ -93,6 +94,17 @@ def test_a_first_list_of_fp8_keeps_the_head_of_transformers(asked: list[str]) ->
     assert report.status == "fixable"
     harmless(checkpoint, report)
     assert b'"lm_head"' in report.plan.after["config.json"]
+
+
+def test_an_engine_that_would_be_harmed_joins_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """GLM-4.7 FP8: `model*` stands in for a draft that vLLM's own entries would cover; SGLang asks model.decoder."""
+    checkpoint = build(glm4_moe(), "modelopt-fp8", ["model*"])
+    report = analyse(checkpoint, engines=["vllm"])
+    assert report.status == "fixable"
+    harmless(checkpoint, report)
+    monkeypatch.setattr(analysis._Study, "_harmed_by", lambda *_, **__: set())
+    with pytest.raises(AssertionError, match="sglang"):
+        harmless(checkpoint, analyse(checkpoint, engines=["vllm"]))
 
 
 def test_explanations_are_cut_to_what_was_asked() -> None:
