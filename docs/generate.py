@@ -287,8 +287,18 @@ def engine_list(known: Mapping[str, EngineFacts]) -> str:
     return page("Engines", "What is modelled; `mtpfix engines` prints it.", table(["engine", "releases", ""], rows))
 
 
+ABOUT = {
+    "vllm-ascend": "vLLM's plug-in for NPUs. What is modelled is how it reads ModelSlim's "
+    "`quant_model_description.json`, for the families that it names and whose classes are vLLM's own: their names are "
+    "those of the vLLM release of the same number. Other families and formats (DeepSeek-V4, MiniMax, Step, Bailing, "
+    "Gemma 4; compressed-tensors, FP8) are `unknown`. It is shown for ModelSlim checkpoints, and where "
+    "`--engine vllm-ascend` asks for it."
+}
+
+
 def engine_page(found: EngineFacts) -> str:
-    parts = [f"Modelled releases: {', '.join(found.releases)}."]
+    parts = [ABOUT[found.name]] if found.name in ABOUT else []
+    parts += [f"Modelled releases: {', '.join(found.releases)}."]
     if found.changes:
         rows = [[f"`{change.method}`", change.release, change.name, escape(change.source)] for change in found.changes]
         parts += ["## Changes of matching", table(["method", "since", "what", "read from"], rows)]

@@ -23,7 +23,7 @@ from mtpfix.engines.base import MatchQuery
 from mtpfix.families import load
 from mtpfix.families.plugins import with_plugin
 from mtpfix.model import Answer
-from mtpfix.releases import modelled
+from mtpfix.releases import key, modelled
 from mtpfix.storage.modules import stored_modules
 
 NEWEST = "0.25.1rc1"
@@ -82,6 +82,13 @@ def test_experts_are_told_by_the_first_one_where_the_model_type_is_named() -> No
     first = {f"m.experts.0.{name}_proj.weight": "W8A8_DYNAMIC" for name in ("gate", "up", "down")}
     assert answer(first, "m.experts", "moe", kind="deepseek_v3").scheme == "modelslim-w8a8"
     assert answer(first, "m.experts", "moe", kind="llama").error == "KeyError"
+
+
+def test_its_releases_and_changes_ascend() -> None:
+    points = vllm_ascend.ENGINE.change_points("ascend")
+    assert list(points) == sorted(points, key=key)
+    assert set(points) <= set(vllm_ascend.ENGINE.releases)
+    assert list(vllm_ascend.ENGINE.releases) == sorted(vllm_ascend.ENGINE.releases, key=key)
 
 
 def test_a_config_that_names_another_method_is_not_guessed_at() -> None:
