@@ -91,6 +91,7 @@ class Mentions:
     starts  digits with which such numbers start
     parts   digits that such numbers hold
     globs   see `runs`
+    seen    the runs of texts that were read: config.json and its sidecar hold the same list
     """
 
     named: dict[str, list[tuple[str, str, int, str]]] = field(default_factory=dict)
@@ -98,6 +99,7 @@ class Mentions:
     starts: set[str] = field(default_factory=set)
     parts: set[str] = field(default_factory=set)
     globs: bool = False
+    seen: dict[str, list[Run]] = field(default_factory=dict)
 
     def single(self, number: str) -> bool:
         """Whether some text tells a number from all others."""
@@ -112,13 +114,18 @@ class Mentions:
         for run in found:
             (self.parts if not run.left else self.exactly if run.right else self.starts).add(run.digits)
 
+    def _runs(self, text: str) -> list[Run]:
+        if text not in self.seen:
+            self.seen[text] = runs(text, self.globs)
+            if text.startswith("re:"):
+                _check(text)
+        return self.seen[text]
+
     def read(self, place: str, items: Iterable[tuple[str, str]], inner: frozenset[str]) -> None:
         """The texts of one list with their values. `inner`: numbers that stand in names a second time. Raises Wild."""
         others = 0
         for text, value in items:
-            found = runs(text, self.globs)
-            if text.startswith("re:"):
-                _check(text)
+            found = self._runs(text)
             if len(found) == 1 and found[0].left and found[0].right and found[0].digits not in inner:
                 run = found[0]
                 rest = f"{text[: run.start]}#{text[run.start + len(run.digits) :]}"

@@ -261,10 +261,14 @@ class Solver:
 
     def _asked_words(self) -> frozenset[str]:
         """The words and numbers of the names that are asked, shards of fused modules included."""
-        asked = [(judge, row) for judge in self.judges for row in judge.rows if row.ask is not None]
-        names = {
-            name for judge, row in asked for name in (*_shard_names(judge, row), row.ask.runtime if row.ask else "")
+        asked = {
+            (id(row.unit), row.ask, judge.packed.get(row.ask.runtime.rpartition(".")[2])): (judge, row)
+            for judge in self.judges
+            for row in judge.rows
+            if row.ask is not None
         }
+        names = {name for judge, row in asked.values() for name in _shard_names(judge, row)}
+        names |= {ask.runtime for _, ask, _ in asked}
         return frozenset(word for name in names for word in _words(name)).union(_UNSPECIFIC)
 
     def _wrong(self, judge: Judge, row: Row, answer: Answer) -> bool:
