@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import drawn
 import pytest
 from checkpoints import ABSENT, FORMATS, MODELS
 from drawn import Case
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from lengths import many
 
 from mtpfix import alike, decisions
 from mtpfix.analysis import analyse
 
-LONG = bool(os.environ.get("MTPFIX_LONG"))
 TARGET = ("model.layers.1*", "model.layers.3.*", "*.1.*", "re:.*layers\\.1.*", "model.layers.12.mlp*", "*layers.?.mlp*",
           "re:.*layers\\.(2|5)\\..*", "re:.*layers\\.[0-4]\\..*", "model.layers.7", "*mlp*")  # fmt: skip
 
@@ -34,7 +33,7 @@ def cases(draw: Any) -> Case:
     return Case(family, fmt, made, stored, ignore, sidecar, 0)
 
 
-@settings(max_examples=500 if LONG else 12, deadline=None, suppress_health_check=list(HealthCheck))
+@many(12)
 @given(cases())
 def test_a_report_is_the_same(case: Case) -> None:
     checkpoint = case.build()

@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 from checkpoints import INDEX, Model, deepseek_v3, glm4_moe, on_disk, qwen3_5, qwen3_next
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import event, given
 from hypothesis import strategies as st
+from lengths import many
 
 import mtpfix
 from mtpfix.checkpoint.local import read_local
@@ -79,7 +80,7 @@ def broken(draw: Any) -> tuple[Model, dict[str, Any]]:
 
 
 @given(broken(), st.sampled_from(sorted(SHARDS)))
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@many(20)
 def test_laws(case: tuple[Model, dict[str, Any]], shards: str) -> None:
     made, chosen = case
     world = Path(tempfile.mkdtemp(prefix="mtpfix-"))

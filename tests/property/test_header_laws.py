@@ -5,6 +5,7 @@ from __future__ import annotations
 from differential import compare
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lengths import many
 from safetensors import SafetensorError, deserialize
 from shards import Spec, Tensors, blob, data_size, header
 
@@ -97,7 +98,7 @@ def test_round_trip(tensors: Tensors, metadata: dict[str, str] | None) -> None:
     assert folded(file) in (None, wanted)
 
 
-@settings(max_examples=400, deadline=None)
+@many(400)
 @given(TENSORS, METADATAS, MUTATIONS, st.sampled_from([0, 0, 0, -1, 1]))
 def test_the_library_agrees_about_mutations(
     tensors: Tensors, metadata: dict[str, str] | None, mutations: list[tuple[str, int, int, str]], more: int
@@ -108,7 +109,7 @@ def test_the_library_agrees_about_mutations(
     assert folded(file) in (None, theirs(file))
 
 
-@settings(max_examples=200, deadline=None)
+@many(200)
 @given(TENSORS, st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=3))
 def test_the_library_agrees_about_flipped_bytes(tensors: Tensors, flips: list[tuple[int, int]]) -> None:
     raw, size = header(tensors, {"format": "pt"})

@@ -1,4 +1,4 @@
-"""The laws of the design over generated checkpoints (tests/drawn.py). MTPFIX_LONG=1 tries thousands of them.
+"""The laws of the design over generated checkpoints (tests/drawn.py); MTPFIX_LONG=1 tries ten thousand for each law.
 
 What an engine decides is taken from its model, one release at a time; what a plan does is taken from its bytes.
 """
@@ -6,7 +6,6 @@ What an engine decides is taken from its model, one release at a time; what a pl
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,7 +14,8 @@ from typing import Any
 import jsonpatch
 from checkpoints import MODELS, build, rewritten, right_list
 from drawn import EXPORTED, Case, cases, exported
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
+from lengths import many
 
 from mtpfix.analysis import Scope, analyse, wanted_releases
 from mtpfix.decisions import Row, Table, World, judges, tables, world_of
@@ -30,19 +30,9 @@ from mtpfix.solve import Solution, contradicts
 from mtpfix.solve import rewritten as changed
 from mtpfix.verdicts import mismatch
 
-LONG = bool(os.environ.get("MTPFIX_LONG"))
 Wanted = Mapping[str, frozenset[str]]
 Decisions = Mapping[tuple[str, str, str, str], str]  # engine, release, part, module -> decision
 Entries = tuple[str, ...]
-
-
-def many(short: int, long: int = 2000) -> settings:
-    return settings(
-        max_examples=long if LONG else short,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        derandomize=not LONG,
-    )
 
 
 @dataclass(frozen=True)
@@ -245,7 +235,7 @@ def test_plans_are_sound_complete_truthful_final_and_byte_true(case: Case) -> No
     byte_true(study)
 
 
-@many(8, 500)
+@many(8)
 @given(cases())
 def test_the_narrow_scope_keeps_the_laws(case: Case) -> None:
     study = Study(case.build(), "mtp")
@@ -323,7 +313,7 @@ def holder(name: str) -> str:
     return f"{head}.experts" if found else name
 
 
-@many(12, 1000)
+@many(12)
 @given(cases())
 def test_plans_are_minimal(case: Case) -> None:
     minimal(Study(case.build()))
@@ -422,7 +412,7 @@ def greedy(trial: Trial, at: int, missing: Sequence[Row], fmt: str) -> Entries |
     return added
 
 
-@many(15, 1000)
+@many(15)
 @given(cases())
 def test_no_repair_is_missed_in_the_newest_releases(case: Case) -> None:
     sharp(Study(case.build()))
@@ -449,7 +439,7 @@ def rules(report: Report) -> set[tuple[str, str, str]]:
     return {(finding.rule, finding.severity, finding.fix) for finding in report.findings}
 
 
-@many(12, 1000)
+@many(12)
 @given(cases())
 def test_order_never_changes_a_verdict(case: Case) -> None:
     """Of tensors, shards and entries."""
@@ -462,7 +452,7 @@ def test_order_never_changes_a_verdict(case: Case) -> None:
 NO_FAULT = {"loads", "unsupported", "unknown"}
 
 
-@many(30, 1000)
+@many(30)
 @given(exported())
 def test_what_exporters_write_and_every_engine_loads_gets_no_finding(case: Case) -> None:
     report = analyse(case.build())

@@ -10,7 +10,8 @@ from checkpoints import ABSENT, build, deepseek_v3, glm4_moe, qwen3_next, rewrit
 from drawn import Case, cases
 from hypothesis import given
 from hypothesis import strategies as st
-from test_laws import State, many
+from lengths import many
+from test_laws import State
 
 from mtpfix import analysis
 from mtpfix.analysis import analyse
@@ -52,7 +53,7 @@ def spoken_of(report: Report) -> set[tuple[str, str]]:
     return named | {(engine, release) for engine, release in checked}
 
 
-@many(12, 500)
+@many(12)
 @given(cases(), specs())
 def test_nothing_else_is_spoken_of_and_what_is_said_stays(case: Case, asked: list[str]) -> None:
     checkpoint = case.build()
@@ -66,7 +67,7 @@ def test_nothing_else_is_spoken_of_and_what_is_said_stays(case: Case, asked: lis
     assert all(row.latest == (newest[row.engine] in row.releases) for row in narrow.engines)
 
 
-@many(12, 1000)
+@many(12)
 @given(cases(), specs())
 def test_no_engine_gets_worse_by_a_plan_for_others(case: Case, asked: list[str]) -> None:
     checkpoint = case.build()

@@ -8,8 +8,9 @@ from typing import Any
 
 import jsonpatch
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from lengths import many
 
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Edit
@@ -100,7 +101,7 @@ def exact(value: Any) -> str:
     return json.dumps(value)
 
 
-@settings(max_examples=100, deadline=None)
+@many(100)
 @given(
     st.data(),
     RANDOM,
@@ -130,7 +131,7 @@ STYLES = st.fixed_dictionaries(
 ).filter(lambda style: style["separators"] != (",", ": ") if style["indent"] is None else style["separators"][0] == ",")
 
 
-@settings(max_examples=100, deadline=None)
+@many(100)
 @given(st.data(), OBJECTS, STYLES, st.sampled_from(["", "\n"]), st.sampled_from(["\n", "\r\n"]))
 def test_a_uniform_file_stays_uniform(data: Any, value: Any, style: Any, final: str, line_break: str) -> None:
     def written(value: Any) -> bytes:
@@ -141,7 +142,7 @@ def test_a_uniform_file_stays_uniform(data: Any, value: Any, style: Any, final: 
     assert splice(written(value), edits) == written(patched(value, edits))
 
 
-@settings(max_examples=100, deadline=None)
+@many(100)
 @given(st.data(), RANDOM, st.one_of(OBJECTS, st.lists(VALUES, min_size=1, max_size=4)))
 def test_what_was_added_is_removed_without_a_trace(data: Any, rng: random.Random, value: Any) -> None:
     raw = scrambled(value, rng).encode()
@@ -156,7 +157,7 @@ def test_what_was_added_is_removed_without_a_trace(data: Any, rng: random.Random
     assert shared(raw, spliced) + shared(raw[::-1], spliced[::-1]) >= len(raw)
 
 
-@settings(max_examples=100, deadline=None)
+@many(100)
 @given(st.data(), RANDOM, OBJECTS, st.sampled_from(["", " ", "  ", "\t", "\n\n", " \n", "\r\n\r\n  "]))
 def test_what_was_added_to_an_empty_container_too(data: Any, rng: random.Random, value: Any, inner: str) -> None:
     kind = data.draw(st.sampled_from(["[]", "{}"]))
@@ -167,7 +168,7 @@ def test_what_was_added_to_an_empty_container_too(data: Any, rng: random.Random,
     assert splice(spliced, [Edit("c.json", "remove", step)]) == raw
 
 
-@settings(max_examples=100, deadline=None)
+@many(100)
 @given(st.data(), RANDOM, OBJECTS)
 def test_one_by_one_and_all_at_once_mean_the_same(data: Any, rng: random.Random, value: Any) -> None:
     raw = scrambled(value, rng).encode()
@@ -178,7 +179,7 @@ def test_one_by_one_and_all_at_once_mean_the_same(data: Any, rng: random.Random,
     assert exact(json.loads(single)) == exact(json.loads(splice(raw, edits)))
 
 
-@settings(max_examples=100, deadline=None)
+@many(100)
 @given(st.data(), RANDOM, st.lists(VALUES, min_size=1, max_size=5))
 def test_a_replaced_value_leaves_all_else(data: Any, rng: random.Random, values: list[Any]) -> None:
     texts = [scrambled(value, rng, twins=True) for value in values]
@@ -194,7 +195,7 @@ def test_a_replaced_value_leaves_all_else(data: Any, rng: random.Random, values:
     assert spliced == written([*texts[:index], '"NEW"', *texts[index + 1 :]])
 
 
-@settings(max_examples=100, deadline=None)
+@many(100)
 @given(st.binary(max_size=30) | st.text(alphabet='[]{},:"\\ 01eE+-.tnu\n', max_size=14).map(str.encode))
 def test_what_json_refuses_is_refused(raw: bytes) -> None:
     edit = [Edit("c.json", "replace", "", 1)]
