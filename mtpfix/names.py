@@ -12,6 +12,10 @@ _SHOWN = 120
 _ALIKE = 0.7  # of difflib's ratio
 _MOST_DIGITS = 18  # of a 64-bit number, with room; int() refuses thousands of them
 
+# A token of the Hub is `hf_` and 34 letters and digits; a name and a password stand before an address's host.
+_TOKEN = re.compile(r"hf_[A-Za-z0-9]{30,}")
+_LOGIN = re.compile(r"(?<=://)[^/@\s\"\\]+@")
+
 NaturalKey = tuple[list[tuple[str, int, str]], str]
 
 
@@ -36,6 +40,18 @@ def natural_key(name: str) -> NaturalKey:
 def counted(digits: str) -> int | None:
     """The number that a step of a name is, None where it is none that counts layers or experts."""
     return int(digits) if len(digits) <= _MOST_DIGITS and digits.isdecimal() and digits.isascii() else None
+
+
+def masked(text: str) -> str:
+    """A text to be shown, without what looks like a token of the Hub, and without logins in addresses."""
+    if "hf_" in text:
+        text = _TOKEN.sub("hf_***", text)
+    return _LOGIN.sub("***@", text) if "://" in text and "@" in text else text
+
+
+def holds_token(data: bytes) -> bool:
+    """Whether something in a file looks like a token of the Hub."""
+    return b"hf_" in data and _TOKEN.search(data.decode("utf-8", "replace")) is not None
 
 
 def is_plain(name: str) -> bool:

@@ -24,6 +24,7 @@ from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES, NAMES
 from mtpfix.checkpoint.reading import Files, HeaderRow
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Source
+from mtpfix.names import holds_token
 
 MANIFEST = "mtpfix-bundle.json"
 FORMAT = 1
@@ -41,6 +42,11 @@ def pack(source: Source, files: Files) -> bytes:
     for name, header, size in files.headers((*shards, *consolidated_beside(names), *_below(held, shards, files))):
         sizes[name] = size
         held[name] = front(header)
+    for name, data in held.items():
+        if holds_token(data):
+            raise UnreadableError(
+                f"{name}: it holds what looks like a token of the Hub", subject=name, hint="take it out, and revoke it"
+            )
     table = {name: _row(data, sizes.get(name)) for name, data in sorted(held.items())}
     manifest = {"format": FORMAT, "source": _origin(source), "files": table}
     head = json.dumps(manifest, indent=1, ensure_ascii=True).encode() + b"\n"

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from mtpfix.errors import MtpfixError
+from mtpfix.names import masked
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
@@ -34,7 +35,7 @@ def guarded(ctx: click.Context, call: Callable[[click.Context], Any]) -> Any:
         if os.environ.get("MTPFIX_DEBUG"):
             import traceback
 
-            traceback.print_exc()
+            click.echo(masked(traceback.format_exc()), err=True)
         ctx.exit(tell(error))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from mtpfix.errors import READ_HINT, WRITE_HINT, UnreadableError, WriteError
+from mtpfix.names import masked
 from mtpfix.output.base import Page
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def _tell(line: Callable[[], Line | None], first: float | None, done: Event) -> 
     pause = usual if first is None else first
     while not done.wait(pause):
         found = line()
+        found = found and (masked(found[0]), *found[1:])
         pause = TICK if found is None else usual
         if found is not None:
             told = True
@@ -120,7 +122,7 @@ def write(text: str, output: str | None = None, about: str = "") -> None:
     if output is None or output == "-":
         echo(text)
         return
-    save(text.encode("utf-8"), output, "report")
+    save(masked(text).encode("utf-8"), output, "report")
     say(f"Wrote {output}: {about}." if about else f"Wrote {output}.")
 
 
@@ -180,18 +182,18 @@ def page_for(output: str | None) -> Page:
 def echo(text: str) -> None:
     """Text to stdout as it is, whatever its encoding can hold."""
     encoding = sys.stdout.encoding or "utf-8"
-    click.echo(text.encode(encoding, "backslashreplace").decode(encoding), nl=False, color=True)
+    click.echo(masked(text).encode(encoding, "backslashreplace").decode(encoding), nl=False, color=True)
 
 
 def talk(*lines: str) -> None:
     """Lines for the person, on stderr."""
     encoding = sys.stderr.encoding or "utf-8"
     for line in lines:
-        click.echo(line.encode(encoding, "backslashreplace").decode(encoding), err=True, color=True)
+        click.echo(masked(line).encode(encoding, "backslashreplace").decode(encoding), err=True, color=True)
 
 
 def say(text: str) -> None:
     """A paragraph for the person, on stderr."""
     from mtpfix.output.text import paragraph
 
-    talk(*paragraph(text, page(sys.stderr)))
+    talk(*paragraph(masked(text), page(sys.stderr)))

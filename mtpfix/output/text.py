@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from mtpfix.frozen import dataclass
-from mtpfix.names import brief
+from mtpfix.names import brief, masked
 from mtpfix.output.base import Page
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
@@ -23,7 +23,8 @@ _GAP = "  "
 
 
 def clean(text: str, page: Page) -> str:
-    """A foreign string, safe and showable: control, format and right-to-left characters as escapes, one line."""
+    """A foreign string, safe and showable: no token; control, format, right-to-left characters as escapes; one line."""
+    text = masked(text)
     if not text.isascii() or not text.isprintable():
         text = "".join(char if char.isprintable() else _escaped(char) for char in text)
     try:
