@@ -51,7 +51,7 @@ def fuzz(name: str, folder: str, seconds: int) -> int:
     with atheris.instrument_imports(include=[INSTRUMENTED]):
         from fuzz.targets import TARGETS
     kept = [str(path) for path in [HERE / "corpus" / name] if path.is_dir()]
-    options = [f"-max_total_time={seconds}", "-timeout=5", "-rss_limit_mb=2048", f"-artifact_prefix={folder}/failed-"]
+    options = [f"-max_total_time={seconds}", "-timeout=25", "-rss_limit_mb=2048", f"-artifact_prefix={folder}/failed-"]
     atheris.Setup([sys.argv[0], *options, "-print_final_stats=1", folder, *kept], TARGETS[name])
     atheris.Fuzz()
     return 0

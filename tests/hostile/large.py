@@ -111,7 +111,7 @@ def within(config: Config) -> Iterator[Case]:
     yield "groups", CONFIG, lambda: grouped(config, [[name] for name in names(GROUPS)])
     yield "ghosts", INDEX, lambda: index(VALUES)
     yield "ghosts, as many as go", INDEX, lambda: index(99_000)
-    yield "files that are missing", INDEX, lambda: index(VALUES, 9000)
+    yield "files that are missing", INDEX, lambda: index(100_000, 9000)
     yield "description", DESCRIPTION, lambda: told({f"{name}.weight": "W8A8" for name in names(ROWS)})
     for key, value in (("architectures", "X"), ("layer_types", "full_attention"), ("x", {}), ("y", [])):
         yield key, CONFIG, lambda row=(key, value): told(at(config, row[0], [row[1]] * (VALUES // 2)))
