@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from mtpfix.errors import MtpfixError
-from mtpfix.names import masked
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
@@ -34,6 +33,8 @@ def guarded(ctx: click.Context, call: Callable[[click.Context], Any]) -> Any:
     except Exception as error:
         if os.environ.get("MTPFIX_DEBUG"):
             import traceback
+
+            from mtpfix.names import masked
 
             click.echo(masked(traceback.format_exc()), err=True)
         ctx.exit(tell(error))
