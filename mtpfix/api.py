@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from mtpfix import analysis
 from mtpfix.checkpoint import opening
@@ -46,7 +46,7 @@ def check(
     """Everything that is known of a checkpoint; the checkpoint is not changed.
 
     source   a directory, a bundle, `org/name[@revision]`, `hf://org/name[@revision]` or a web address of the Hub
-    engines  what a plan must satisfy: `vllm>=0.24`, `sglang`; none: every modelled release
+    engines  what a plan must satisfy: `vllm>=0.24`, `sglang`, one or several; none: every modelled release
     scope    `all`: every module; `mtp`: the draft, and what stops the target from loading
     unsafe   the plan holds the unsafe fixes too
     atlas    the report holds the decisions on every module: what a map of the checkpoint needs
@@ -56,7 +56,7 @@ def check(
     """
     with opening.naming(os.fspath(source)):
         checkpoint = read(source, access, keep_index=unsafe)
-        return analysis.analyse(checkpoint, engines=tuple(engines), scope=scope, unsafe=unsafe, atlas=atlas)
+        return analysis.analyse(checkpoint, engines=_each(engines), scope=_known(scope), unsafe=unsafe, atlas=atlas)
 
 
 def plan(report: Report) -> Plan:
@@ -153,6 +153,8 @@ def undone(path: Pathish, *, way: Way = "exact", dry_run: bool = False) -> UndoR
     """The same, with what each file was before and is no longer; with `dry_run` nothing is written."""
     from mtpfix import store
 
+    if way not in get_args(store.Way):
+        raise UsageError(f"no such way: {way}", hint=f"one of {', '.join(get_args(store.Way))}")
     return store.undo(os.fspath(path), way, dry_run=dry_run)
 
 
@@ -183,7 +185,8 @@ def open_pr(
     access = access or Access()
     target = pull_request.require_branch(parse(source, access.revision))
     access = replace(access, token=token_or_refusal(access.token))
-    wish = pull_request.Wish(read(source, access), tuple(engines), scope, unsafe, target.revision, message, force)
+    found = read(source, access)
+    wish = pull_request.Wish(found, _each(engines), _known(scope), unsafe, target.revision, message, force)
     return pull_request.propose(Remote(target.id, access), pull_request.draft(wish))
 
 
@@ -247,7 +250,7 @@ def grafting(
         raise UsageError(
             "the base is the checkpoint itself", subject=there.id, hint="give the checkpoint that it was made from"
         )
-    asked = planned.Asked(tuple(modules), tuple(engines), scope, dequantize, rewrite)
+    asked = planned.Asked(_each(modules), _each(engines), _known(scope), dequantize, rewrite)
     with from_base(_mended(here), there, access) as (own, other, repository):
         yield Ready(planned.plan(own, other, asked), own, other, repository)
 
@@ -264,7 +267,7 @@ def explain(
     from mtpfix import explaining
 
     with opening.naming(os.fspath(source)):
-        return explaining.explain(read(source, access), tuple(names), engines=tuple(engines))
+        return explaining.explain(read(source, access), _each(names), engines=_each(engines))
 
 
 def override(source: Pathish, engine: str, *, access: Access | None = None) -> Override:
@@ -324,6 +327,18 @@ def read(source: Pathish, access: Access | None = None, *, keep_index: bool = Fa
     access = access or Access()
     with opening.naming(os.fspath(source)):
         return opening.read(_mended(parse(source, access.revision)), access, keep_index=keep_index)
+
+
+def _each(texts: str | Sequence[str]) -> tuple[str, ...]:
+    """Several texts; one that stands alone is one, not its letters."""
+    return (texts,) if isinstance(texts, str) else tuple(texts)
+
+
+def _known(scope: Scope) -> Scope:
+    """The scope. Raises UsageError for one that is none."""
+    if scope not in get_args(Scope):
+        raise UsageError(f"no such scope: {scope}", hint="'mtp' or 'all'")
+    return scope
 
 
 def _mended(source: Source) -> Source:

@@ -360,10 +360,19 @@ def _missing_draft(world: World, table: Table) -> Forced:
             and holds_all(fault.when, value, world.config, world.layers)
         ):
             return fault.verdict, fault.why, fault.error
-    what = "in files that it does not open" if world.by_part["draft"] else "not stored"
+    what = _whereabouts(world)
     if table.judge.engine.name == "vllm" and table.fragment is None:
-        return "fails", f"the draft's tensors are {what}", _UNINITIALIZED
-    return "degrades", f"the draft's tensors are {what}, and its parameters stay unwritten", ""
+        return "fails", what, _UNINITIALIZED
+    return "degrades", f"{what}, and its parameters stay unwritten", ""
+
+
+def _whereabouts(world: World) -> str:
+    """Where the tensors of a draft are that no engine can load."""
+    if not world.by_part["draft"]:
+        return "the draft's tensors are not stored"
+    if 0 < world.stored_layers < (world.declared or 0):
+        return f"the files hold {world.stored_layers} of the draft's {world.declared} declared layers"
+    return "the draft's tensors are in files that it does not open"
 
 
 def rank_of(verdict: VerdictKind) -> int:

@@ -58,7 +58,9 @@ def parse_json(name: str, raw: bytes) -> tuple[JsonFile, tuple[Problem, ...]]:
     value = _load(name, raw, json.JSONDecoder(object_pairs_hook=collect))
     if not isinstance(value, dict):
         raise UnreadableError(
-            f"{name}: line 1 column 1: the top level is no JSON object", subject=name, hint="wrap it in braces"
+            f"{name}: line 1 column 1: the top level is no JSON object",
+            subject=name,
+            hint='the whole file is one object, {"key": value, ...}: put back the one that belongs to the checkpoint',
         )
     problems = [_repeated(name, pointer) for pointer in _pointers(value, repeats)]
     if len(raw) > MAX_TEXT:

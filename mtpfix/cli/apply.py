@@ -146,6 +146,7 @@ def _nothing_to_write(chosen: Options, report: Report) -> int:
     if report.status == "clean":
         say("Nothing to do: the checkpoint is clean.")
         return LEFT if tell_left(report) else CLEAN
-    say("Nothing was changed: no edit of the JSON files mends this.")
+    safe = "safe " if report.plan.held_back else ""
+    say(f"Nothing was changed: no {safe}edit of the JSON files mends this.")
     talk(*human.held_back_lines(report, page(sys.stderr)))
     return LEFT if tell_left(report) else CLEAN

@@ -14,7 +14,7 @@ import click
 
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.apply import interactive
-from mtpfix.cli.left import tell_left
+from mtpfix.cli.left import tell_left, tell_still
 from mtpfix.cli.terminal import Line, echo, page, page_for, say, talk, telling, write
 from mtpfix.frozen import dataclass
 from mtpfix.output.base import Grafted, GraftedTensor, Page
@@ -131,6 +131,8 @@ def _nothing(plan: GraftPlan, chosen: Options) -> int:
 def _planned(plan: GraftPlan, chosen: Options) -> int:
     write(_text(plan, chosen, "refused" if plan.refusal else "planned"), chosen.output)
     _about(plan)
+    if plan.report:
+        tell_still(plan.report.engines, plan.report)
     plan.require()
     say(f"Would change {listed(_files(plan))}.")
     return LEFT
@@ -148,16 +150,12 @@ def _done(plan: GraftPlan, chosen: Options, *, shown: bool) -> int:
 
 def _about(plan: GraftPlan) -> None:
     from mtpfix.output import human
-    from mtpfix.rules import BY_CODE
 
-    err = page(sys.stderr)
     for note in plan.notes:
         say(f"Note: {note}.")
     if plan.repair.edits:
         say(f"Lists: {human.changes(plan.repair)}.")
-        talk(*human.certificate_lines(plan.repair, err))
-    if plan.report:
-        talk(*human.still_lines(plan.report.engines, plan.report.findings, BY_CODE, err))
+        talk(*human.certificate_lines(plan.repair, page(sys.stderr)))
 
 
 def _after(plan: GraftPlan) -> int:

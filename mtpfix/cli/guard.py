@@ -45,7 +45,7 @@ def tell(error: Exception) -> int:
     if isinstance(error, MtpfixError):
         message, hint, code = _named(error), error.hint, error.exit_code
     elif isinstance(error, OSError):
-        message, hint, code = f"{error.filename or 'system'}: {error.strerror or error}", "", CANNOT
+        message, hint, code = f"{error.filename or 'cannot read or write'}: {error.strerror or error}", "", CANNOT
     elif isinstance(error, MemoryError):
         message, hint, code = "not enough memory", "", CANNOT
     else:

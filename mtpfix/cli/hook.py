@@ -39,9 +39,9 @@ class Options:
 def command(ctx: click.Context, /, **values: Any) -> None:
     """Check the checkpoints that some files belong to, as pre-commit calls it.
 
-    Each folder of the files is looked at once; one without safetensors files is no checkpoint and is passed over.
-    Prints nothing where nothing is wrong. Exit code 1 where errors remain or --fix changed a file, 3 where a
-    checkpoint cannot be inspected.
+    Each folder of the files, or folder that is given, is looked at once; one without safetensors files is no
+    checkpoint and is passed over. Prints nothing where nothing is wrong. Exit code 1 where errors remain or --fix
+    changed a file, 3 where a checkpoint cannot be inspected.
 
     \b
     mtpfix hook model/config.json model/model.safetensors
@@ -63,8 +63,8 @@ def run(chosen: Options) -> int:
 
 
 def folders(files: Sequence[str]) -> Iterator[str]:
-    """The folders of some files that hold weights, each once, in their order."""
-    for folder in dict.fromkeys(os.path.dirname(file) or "." for file in files):
+    """The folders of some files that hold weights, each once, in their order; a folder stands for itself."""
+    for folder in dict.fromkeys(file if os.path.isdir(file) else os.path.dirname(file) or "." for file in files):
         if os.path.isdir(folder) and any(name.endswith(WEIGHTS) for name in os.listdir(folder)):
             yield folder
 

@@ -19,9 +19,10 @@ def not_empty(_ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
     return value
 
 
-directory = click.argument("source", metavar="DIR", type=click.Path(), callback=not_empty)
-source = click.argument("source", metavar="SOURCE", type=click.Path(), callback=not_empty)
-sources = click.argument("sources", metavar="SOURCE...", type=click.Path(), nargs=-1, required=True, callback=not_empty)
+_PLACE = click.Path(readable=False)  # what cannot be read is said by who reads it, with exit code 3
+directory = click.argument("source", metavar="DIR", type=_PLACE, callback=not_empty)
+source = click.argument("source", metavar="SOURCE", type=_PLACE, callback=not_empty)
+sources = click.argument("sources", metavar="SOURCE...", type=_PLACE, nargs=-1, required=True, callback=not_empty)
 
 engine = click.option(
     "--engine",

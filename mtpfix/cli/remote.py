@@ -71,7 +71,7 @@ def _line(traffic: Traffic) -> Line | None:
 
 def _progress(traffic: Traffic) -> str:
     if traffic.waiting:
-        return f"Waiting {traffic.waiting:.0f} s for the Hub ..."
+        return f"Waiting {max(1, round(traffic.waiting))} s for the Hub ..."
     if traffic.listed:
         return f"Scanned {traffic.scanned:,} of {traffic.listed:,} repositories, {_size(traffic.received)} ..."
     if traffic.talking or not traffic.wanted:

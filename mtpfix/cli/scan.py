@@ -13,6 +13,7 @@ import click
 from mtpfix.checkpoint.access import Access
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.terminal import echo, page, say, talk, text_of, write
+from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass
 from mtpfix.output.base import Page
 from mtpfix.output.text import Cell, clean, table
@@ -87,6 +88,9 @@ def run(chosen: Options) -> int:
 
     if not (chosen.targets or chosen.search or chosen.file):
         raise click.UsageError("nothing to scan: name an organisation, --search TEXT or --file LIST")
+    for target in chosen.targets:
+        if target.startswith((".", "/", "~")):
+            raise UsageError("scan looks at the Hub", subject=target, hint="for folders: mtpfix check DIR...")
     if chosen.again and not chosen.state:
         raise click.UsageError("--again goes with --state")
     if chosen.remote.access.revision is not None:

@@ -120,7 +120,8 @@ def propose(remote: Remote, wanted: Draft) -> Outcome:
 def nothing(wanted: Draft) -> Outcome:
     """The outcome of a draft without edits."""
     clean = wanted.before.status == "clean"
-    reason = "nothing is wrong" if clean else "no edit of the JSON files mends this"
+    safe = "safe " if wanted.before.plan.held_back else ""
+    reason = "nothing is wrong" if clean else f"no {safe}edit of the JSON files mends this"
     return _outcome(wanted, "already-fixed" if clean else "refused", reason=reason)
 
 

@@ -103,13 +103,16 @@ def _verdict(report: Report, page: Page) -> list[str]:
 
 
 def mark(report: Report) -> VerdictKind:
-    """The sign that a report stands under: not clean, clean though something does not load, or simply clean."""
+    """The sign that a report stands under: not clean, clean though something does not load or nothing is known to,
+    or simply clean."""
     if report.status != "clean":
         return "fails"
     newest = {row.verdict for row in report.engines if row.latest}
     if newest & {"fails", "degrades"}:
         return "degrades"
-    return "unknown" if newest == {"unknown"} else "loads"
+    if _newest(report.engines) or not report.engines:
+        return "loads"
+    return "unknown" if "unknown" in {row.verdict for row in report.engines} else "unsupported"
 
 
 def title(source: Source) -> str:
@@ -422,7 +425,7 @@ def held_back_lines(report: Report, page: Page) -> list[str]:
     for words in held:
         lines += paragraph(f"- {words}", page, indent="  ", hanging="    ")
     command = f"mtpfix apply --unsafe-fixes --dry-run {shlex.quote(report.source.id)}{_asked(report)}"
-    return [*lines, *paragraph(f"To see them: {command}", page, hanging="  ")]
+    return [*lines, *paragraph(f"To see {'it' if len(held) == 1 else 'them'}: {command}", page, hanging="  ")]
 
 
 def changes(plan: Plan) -> str:

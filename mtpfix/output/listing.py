@@ -104,10 +104,12 @@ def _decided(rows: Sequence[DecisionRow], known: Mapping[str, Sequence[str]]) ->
     for row in rows:
         same = (row.part, row.engine, row.decision, row.scheme, _cause(row), row.runtime_name)
         groups.setdefault(same, []).append(row)
-    return [
+    found = [
         (_Decided(part, engine, matrix.spans(matrix.releases(own), known[engine]), decision, scheme, cause), name)
         for (part, engine, decision, scheme, cause, name), own in groups.items()
     ]
+    order = list(known)
+    return sorted(found, key=lambda one: (order.index(one[0].engine), one[0].part != "target"))
 
 
 def _cause(row: DecisionRow) -> str:
@@ -117,13 +119,15 @@ def _cause(row: DecisionRow) -> str:
 def _block(stored: str, decided: Sequence[_Decided], names: Mapping[str, Sequence[str]], page: Page) -> list[str]:
     """A set of modules and a table of what the engines decide about them."""
     lines = [paint(line, page, "bold") for line in _patterns(names, page)]
-    lines += paragraph(f"{listed(list(dict.fromkeys(one.part for one in decided)))}, stored {stored}", page, "  ")
+    parts = list(dict.fromkeys(one.part for one in decided))
+    lines += paragraph(f"{listed(parts)}, stored {stored}", page, "  ")
     rows: list[list[Cell]] = []
     for at, one in enumerate(decided):
         runtime = ", ".join(group.pattern for group in collapsed(own[at] for own in names.values()))
-        head = Cell(clean(one.engine, page), ("bold",)), Cell(clean(spans(one.releases, page), page))
+        head = [Cell(clean(one.engine, page), ("bold",)), Cell(clean(spans(one.releases, page), page))]
+        head += [Cell(one.part)] if len(parts) > 1 else []
         rows.append([*head, _decision_cell(one, stored, page), Cell(clean(runtime or "(no name)", page))])
-        rows.append([*[Cell("")] * 3, Cell(clean(one.cause, page), ("dim",))])
+        rows.append([*[Cell("")] * (len(head) + 1), Cell(clean(one.cause, page), ("dim",))])
     return lines + table(rows, page)
 
 

@@ -205,6 +205,11 @@ def test_the_fix_hook_fails_once_and_then_passes(workspace: Path) -> None:
     assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
 
 
+def test_a_folder_stands_for_itself(workspace: Path) -> None:
+    found = entry(workspace, "mtpfix-check", BROKEN, f"{BROKEN}/config.json")
+    assert (found.returncode, found.stdout.count("error[MTP001]")) == (1, 1)
+
+
 def test_folders_without_weights_are_passed_over_and_others_named(workspace: Path) -> None:
     (workspace / "app").mkdir()
     (workspace / "app/config.json").write_text("{}", "utf-8")

@@ -305,7 +305,7 @@ def test_apply_never_edits_what_it_cannot_mend(run: Run, writes: list[Any]) -> N
     for args in (("broken",), ("broken", "--dry-run")):
         result = run("apply", *args)
         assert (result.exit_code, result.stdout, writes) == (1, "", [])
-        assert result.stderr.startswith("Nothing was changed: no edit of the JSON files mends this.\n")
+        assert result.stderr.startswith("Nothing was changed: no safe edit of the JSON files mends this.\n")
         assert "1 fix is held back as unsafe:\n  - set num_hidden_layers to 1" in result.stderr
         assert "  help: export again" in result.stderr
 

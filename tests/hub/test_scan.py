@@ -84,6 +84,8 @@ def test_a_search_and_a_list(tmp_path: Path) -> None:
         (("org/text",), 3),
         (("org/right",), 0),
         (("no",), 0),
+        ((".",), 2),
+        (("/org",), 2),
     ],
 )
 @pytest.mark.usefixtures("org")

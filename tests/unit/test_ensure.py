@@ -11,7 +11,7 @@ import pytest
 from checkpoints import glm4_moe, on_disk
 
 import mtpfix
-from mtpfix.errors import FindingsError, RefusedError
+from mtpfix.errors import FindingsError, RefusedError, UsageError
 
 MADE = glm4_moe()
 TARGET = ("lm_head", "*self_attn*", "*.mlp.gate")
@@ -81,3 +81,12 @@ def test_what_was_packed_takes_leave_to_rewrite(tmp_path: Path, base: Path) -> N
         mtpfix.ensure(out, base=base)
     report = mtpfix.ensure(out, base=base, rewrite=True)
     assert report.notes[0].startswith("1 tensor restored from ")
+
+
+def test_a_text_that_stands_alone_is_one_and_a_word_that_is_none_is_refused(tmp_path: Path) -> None:
+    out = export(tmp_path / "out")
+    assert mtpfix.check(out, engines="vllm>=0.30").asked == mtpfix.check(out, engines=["vllm>=0.30"]).asked
+    with pytest.raises(UsageError, match="no such scope: mpt"):
+        mtpfix.check(out, scope="mpt")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="no such way: froce"):
+        mtpfix.undo(out, way="froce")  # type: ignore[arg-type]

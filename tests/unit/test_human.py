@@ -126,6 +126,8 @@ def test_outlook() -> None:
     unknown = (*rows("vllm", "target", ("0.12.0", "unknown")), *rows("sglang", "target", ("0.5.9", "unsupported")))
     assert human.outlook(factories.clean(engines=unknown)) == "no modelled engine is known to load it"
     assert human.outlook(factories.fixable(engines=unknown)) == "1 error"
+    assert human.mark(factories.clean(engines=unknown)) == "unknown"
+    assert human.mark(factories.clean(engines=rows("vllm", "draft", ("0.12.0", "unsupported")))) == "unsupported"
     half = (*rows("vllm", "draft", ("0.12.0", "loads")), *rows("sglang", "draft", ("0.5.9", "fails")))
     assert human.outlook(factories.clean(engines=half)) == "loads in vllm; draft fails in sglang"
     older = (
@@ -257,6 +259,17 @@ def test_wrapped_text_fits_and_loses_nothing(text: str, width: int) -> None:
     lines = wrapped(text, width)
     assert all(cells(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+def test_the_parts_of_a_module_of_both_are_told_apart() -> None:
+    rows = (
+        factories.decision(module="lm_head", part="draft", runtime_name="head"),
+        factories.decision(module="lm_head", part="target", runtime_name="lm_head"),
+    )
+    lines = listing.explain_text(Explanation(rows), Page(100)).splitlines()
+    assert [line.split()[2] for line in lines if line.startswith("  vllm")] == ["target", "draft"]
+    alone = listing.explain_text(Explanation(rows[:1]), Page(100)).splitlines()
+    assert [line.split()[2] for line in alone if line.startswith("  vllm")] == ["✗"]
 
 
 def test_long_names_break_after_a_dot() -> None:

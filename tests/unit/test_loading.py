@@ -173,6 +173,20 @@ def test_a_draft_that_is_declared_and_not_stored(engine: str, fmt: str, verdict:
     assert row_of(build(made, fmt, right_list(made, fmt) if fmt else ()), engine).verdict == verdict
 
 
+def test_where_a_draft_is_that_does_not_load() -> None:
+    listed = right_list(GLM, "nvfp4")
+    short = row_of(build(GLM, "nvfp4", listed, changes={"num_nextn_predict_layers": 2}), "tensorrt-llm")
+    assert short.reason == "the files hold 1 of the draft's 2 declared layers, and its parameters stay unwritten"
+    absent = row_of(build(GLM.without_draft(), "nvfp4", listed), "sglang")
+    assert absent.reason == "the draft's tensors are not stored, and its parameters stay unwritten"
+    shards = ("model.safetensors", "draft.safetensors")
+    named = {"lm_head.weight": "model.safetensors"}
+    unopened = row_of(
+        build(GLM, "nvfp4", listed, index=named, shard_of=lambda name: shards["layers.2." in name]), "sglang"
+    )
+    assert unopened.reason.startswith("the draft's tensors are in files that it does not open")
+
+
 def test_a_missing_shard_stops_every_part() -> None:
     made = llama()
     whole = build(made, "nvfp4", ["lm_head"])
