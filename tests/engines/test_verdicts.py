@@ -41,6 +41,7 @@ ARTEFACTS = {
     ("t-bailing3-ct-fp8-block", "vllm", "target"): NO_CASTS,
     ("t-ocr-ct-fp8-block-repaired", "sglang", "target"): INHERITED,
     ("v4-absent", "sglang", "target"): NO_GPU,
+    ("v4-fp8-static", "sglang", "target"): NO_GPU,
     ("v4-fp8experts", "sglang", "target"): NO_GPU,
     ("v4-hybrid", "sglang", "target"): NO_GPU,
     ("v4-native", "sglang", "target"): NO_GPU,

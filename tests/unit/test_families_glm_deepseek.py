@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ def asked(view: View, module: str, layers: int, method: str = "modelopt_fp4", re
     return found.runtime, found.layer
 
 
-def special(view: View, module: str, layers: int, method: str, quant: dict[str, Any], release: str = "") -> str:
+def special(view: View, module: str, layers: int, method: str, quant: Mapping[str, Any], release: str = "") -> str:
     for fact in view.specials:
         if (
             holds(release or NEWEST[view.engine], fact.span)
@@ -160,8 +161,19 @@ def test_deepseek_v4() -> None:
     assert view_for(load("deepseek_v4"), "vllm", "target", "0.19.1", ()) is None
 
 
-def verdict(view: View, module: str, method: str, scheme: str, release: str, decided: str = "quantized") -> str:
-    """The verdict of the first fault that fits a module; `scheme` "plain" or "missing" for the unquantized."""
+def verdict(
+    view: View,
+    module: str,
+    method: str,
+    scheme: str,
+    release: str,
+    decided: str = "quantized",
+    quant: Mapping[str, Any] | None = None,
+) -> str:
+    """The verdict of the first fault that fits a module; `scheme` "plain" or "missing" for the unquantized.
+
+    Faults with conditions fit where a quantization config is given that they hold for.
+    """
     stored = scheme if scheme in ("plain", "missing") else "quantized"
     for fault in view.faults:
         if (
@@ -171,7 +183,7 @@ def verdict(view: View, module: str, method: str, scheme: str, release: str, dec
             and fault.decided in ("", decided)
             and fault.stored in ("", stored)
             and (not fault.schemes or scheme in fault.schemes)
-            and not fault.when
+            and (not fault.when if quant is None else holds_all(fault.when, quant, {}, 4))
         ):
             return fault.verdict
     return ""
@@ -194,7 +206,34 @@ def test_what_loaders_do() -> None:
     assert verdict(sglang, f"{layer}.self_attn.q_b_proj", "fp8", "plain", "0.5.9") == "fails"
     native = view_of("deepseek_v4", "sglang", "draft")
     assert verdict(native, "mtp.0.attn.wo_a", "fp8", "plain", "0.5.23") == "fails"
-    assert verdict(native, "mtp.0.attn.wo_a", "fp8", "plain", "0.5.23", decided="plain") == "fails"
+    blocks: Mapping[str, Any] = {"weight_block_size": [128, 128]}
+    assert verdict(native, "mtp.0.attn.wo_a", "fp8", "plain", "0.5.23", "plain", blocks) == "fails"
+    assert verdict(native, "mtp.0.attn.wo_a", "fp8", "plain", "0.5.23", "plain", {}) == ""
+    assert verdict(native, "mtp.0.attn.wo_a", "fp8", "dsv4-fp8", "0.5.23", "plain", {}) == "loads"
+    assert verdict(native, "mtp.0.attn.wkv", "fp8", "dsv4-fp8", "0.5.23", "quantized", {}) == "fails"
+    assert verdict(native, "mtp.0.attn.wkv", "fp8", "fp8", "0.5.23", "quantized", {}) == "degrades"
+
+
+def test_sglang_asks_for_wo_a_with_blocks_alone() -> None:
+    """sglang-0.5.21 srt/models/deepseek_v4.py:275: block scales of 128 by 128; sglang-0.5.20 :683: any."""
+    family = load("deepseek_v4")
+    parts: tuple[tuple[Part, str], ...] = (("target", "layers.1.attn.wo_a"), ("draft", "mtp.0.attn.wo_a"))
+    cases: tuple[tuple[str, Mapping[str, Any], str], ...] = (
+        ("0.5.23", {"weight_block_size": [128, 128]}, ""),
+        ("0.5.23", {"weight_block_size": [64, 64]}, "plain"),
+        ("0.5.23", {}, "plain"),
+        ("0.5.21", {}, "plain"),
+        ("0.5.20", {}, ""),
+    )
+    for part, module in parts:
+        for release, quant, expected in cases:
+            view = view_for(family, "sglang", part, release, ())
+            assert view is not None
+            assert special(view, module, 61, "fp8", quant, release) == expected, (part, release, quant)
+    old = view_for(family, "sglang", "draft", "0.5.20", ())
+    assert old is not None
+    assert verdict(old, "mtp.0.attn.wo_a", "fp8", "fp8", "0.5.20", "quantized", {}) == "fails"
+    assert verdict(old, "mtp.0.attn.wo_a", "fp8", "fp8", "0.5.21", "plain", {}) == ""
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def fp8(query: MatchQuery) -> Rule:
     scheme = "mxfp8" if "mxfp8" in method else "fp8-block" if config.get("weight_block_size") is not None else "fp8"
     skips = Skips(_ignored(config, query), query.packed if on("fp8-packed", query.release) else {}, query.release)
     if query.options.get("model_type", "").startswith("deepseek_v4"):
-        return _deepseek_v4(query, skips)
+        return _deepseek_v4(query, skips, "fp8" if scheme == "fp8" else "dsv4-fp8")
     return _uniform(skips, scheme, "mxfp4" if _declared_fp4(query) else scheme, query.release)
 
 
@@ -144,11 +144,11 @@ def _hybrid(query: MatchQuery) -> Exclusions | None:
     return Exclusions(entries)
 
 
-def _deepseek_v4(query: MatchQuery, skips: Skips) -> Rule:
-    """DeepSeek-V4: FP8 linears; experts NVFP4 (hybrid checkpoints), MXFP4 or FP8."""
+def _deepseek_v4(query: MatchQuery, skips: Skips, scheme: str) -> Rule:
+    """DeepSeek-V4: FP8 linears of `scheme`; experts NVFP4 (hybrid checkpoints), MXFP4 or FP8."""
     declared = query.config.get("routed_experts_quant_method") if on("fp4-experts-declared", query.release) else None
     fp4 = declared == "mxfp4" if declared is not None else _stored_fp4(query)
-    fallback = _uniform(skips, "dsv4-fp8", "dsv4-fp4" if fp4 else "dsv4-fp8", query.release)
+    fallback = _uniform(skips, scheme, "dsv4-fp4" if fp4 else scheme, query.release)
     hybrid = _hybrid(query)
     if hybrid is None:
         return fallback
