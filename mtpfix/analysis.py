@@ -397,7 +397,6 @@ class _Study:
         configs = tuple(Location(each.file, each.pointer) for each in editable(world.files))
         places = [*configs, *(place for finding in found for place in finding.locations)]
         plan = self.plan(found, scope, unsafe)
-        last = self.mended[1] if unsafe and self.mended else self
         return Report(
             source=checkpoint.source,
             family=world.family.name if world.family else "unknown",
@@ -415,8 +414,18 @@ class _Study:
             asked=self.asked.specs,
             configs=configs,
             texts={place.file: world.files[place.file].raw for place in places if place.file in world.files},
-            after=() if plan.empty else last.rows(last.after, last.left),
+            after=() if plan.empty else self._rows_after(plan, unsafe),
         )
+
+    def _rows_after(self, plan: Plan, unsafe: bool) -> tuple[EngineRow, ...]:
+        """The verdict matrix of the checkpoint as the plan leaves it; where counts change, it is looked at anew."""
+        last = self.mended[1] if unsafe and self.mended else self
+        if not (unsafe and count_edits(last.world)):
+            return last.rows(last.after, last.left)
+        new = repaired(last.world.checkpoint, {name: raw for name, raw in plan.after.items() if name in NAMES})
+        world = world_of(new)
+        study = _Study(world, self.asked, world.alike)
+        return study.rows(study.before, study.wrong)
 
 
 def _every(engine: str) -> frozenset[str]:

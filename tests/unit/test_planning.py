@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from checkpoints import ABSENT, Model, build, glm4_moe, qwen3_5, qwen3_next, read, rewritten, right_list
 
-from mtpfix.analysis import analyse
+from mtpfix.analysis import analyse, repaired
 from mtpfix.decisions import world_of
 from mtpfix.engines.registry import ENGINES
 from mtpfix.formats.gptq import Gptq
@@ -179,6 +179,19 @@ def test_counts_are_set_to_what_is_stored(made: Model, changes: dict[str, Any], 
     asked = analyse(checkpoint, unsafe=True).plan
     assert [(edit.pointer, edit.value) for edit in asked.edits] == wanted
     assert not asked.held_back
+
+
+@pytest.mark.parametrize(("made", "changes", "wanted"), COUNTS)
+@pytest.mark.parametrize("entries", ["right", "none"])
+def test_what_comes_of_a_count_that_is_set_is_what_a_second_look_finds(
+    made: Model, changes: dict[str, Any], wanted: list[tuple[str, int]], entries: str
+) -> None:
+    listed = right_list(made, "nvfp4") if entries == "right" else ["lm_head"]
+    checkpoint = build(made, "nvfp4", listed, changes=changes)
+    report = analyse(checkpoint, unsafe=True)
+    if wanted:
+        assert report.after == analyse(repaired(checkpoint, report.plan.after), unsafe=True).engines
+        assert report.after != report.engines
 
 
 TYPES = [
