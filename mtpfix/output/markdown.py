@@ -139,17 +139,19 @@ def entry_lines(plan: Plan) -> list[str]:
 
 def report_lines(report: Report, rules: Mapping[str, RuleText]) -> list[str]:
     """One report: verdict, what is stored, matrix, findings, the plan's entries."""
-    sign, status = "✅" if report.status == "clean" else "❌", report.status.replace("-", " ")
+    sign, status = _SYMBOLS[human.mark(report)], report.status.replace("-", " ")
     lines = [f"## {sign} {escaped(report.source.id)}: {status}; {escaped(human.outlook(report))}", ""]
     lines += table(["", ""], ([name, text] for name, text in fact_cells(report)))
     if report.engines:
-        lines += ["", *matrix_lines(report.engines)]
+        lines += ["", *matrix_lines(report.engines, report.after or None)]
         lines += _paragraphs(cause_lines(report.engines))
     if report.findings:
         found = [line for one in report.findings for line in finding_lines(one, rules.get(one.rule))]
         lines += ["", "### Findings", "", *found]
     if not report.plan.empty:
         lines += ["", f"### The repair: {escaped(human.changes(report.plan))}", "", *entry_lines(report.plan)]
+        then = human.prospect(report)
+        lines += ["", f"After it: {escaped(then)}."] if then else []
     return lines + _paragraphs([f"- note: {escaped(note)}" for note in report.notes])
 
 

@@ -60,6 +60,16 @@ def test_a_code_span_holds_any_name(name: str) -> None:
     assert name in inner
 
 
+def test_a_report_says_what_the_repair_makes_of_it_and_bears_the_sign_of_the_other_formats() -> None:
+    rows = factories.engine_rows
+    before, after = (rows("vllm", "draft", ("0.12.0", verdict)) for verdict in ("fails", "loads"))
+    shown = text(factories.fixable(engines=before, after=after))
+    assert "| ❌ fails → **✅ loads** |" in shown
+    assert "\n\nAfter it: loads in vllm.\n" in shown
+    unsupported = factories.clean(engines=rows("vllm", "draft", ("0.12.0", "unsupported")))
+    assert text(unsupported).startswith("## – ")
+
+
 def test_before_and_after_share_a_table() -> None:
     before = factories.fixable().engines
     after = tuple(replace(row, verdict="loads") if row.verdict == "fails" else row for row in before)
