@@ -72,7 +72,7 @@ class Regex:
         return True
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 14)
 def compiled(pattern: str) -> Regex:
     """The pattern, ready to be tried. Raises re.error for an invalid one and TooCostly for one of absurd length."""
     if len(pattern) > MAX_LENGTH:

@@ -18,9 +18,10 @@ from mtpfix.names import brief
 MOST_ROWS = 400_000  # of a description: one for each tensor; a trillion parameters make 280,000 tensors
 MOST_ENTRIES = 150_000  # in whatever checkpoint; a trillion parameters make 150,000 modules
 FEW_ENTRIES = 10_000  # in a small checkpoint too
-MOST_PATTERNS = 500  # entries that only trying them out can match
+MOST_PATTERNS = 2_000  # entries that only trying them out can match
 MOST_GROUPS = 100
-MOST_TARGETS = 500  # of all config groups together
+MOST_TARGETS = 20_000  # of all config groups together, in whatever checkpoint
+FEW_TARGETS = 2_000  # in a small checkpoint too
 
 _INDEX = ".index.json"
 _CONFIGS = ("quantization_config", "compression_config")
@@ -33,13 +34,12 @@ def check_lists(files: Mapping[str, JsonFile], modules: int) -> None:
 
     modules  how many the checkpoint has, those that its index names and that are not there included
     """
-    most = min(MOST_ENTRIES, max(FEW_ENTRIES, 2 * modules))
     for file in files.values():
         if file.name == DESCRIPTION:
             _check(file.name, "the file", file.value, MOST_ROWS, "entries")
         elif not file.name.endswith(_INDEX):
             for part in _parts(file):
-                _check_part(file.name, part, most)
+                _check_part(file.name, part, modules)
 
 
 def _parts(file: JsonFile) -> Iterator[Mapping[str, Any]]:
@@ -54,11 +54,14 @@ def _parts(file: JsonFile) -> Iterator[Mapping[str, Any]]:
             yield from (value, *(item for item in (value.get("quantization"),) if isinstance(item, Mapping)))
 
 
-def _check_part(file: str, part: Mapping[str, Any], most: int) -> None:
+def _check_part(file: str, part: Mapping[str, Any], modules: int) -> None:
+    most = min(MOST_ENTRIES, max(FEW_ENTRIES, 2 * modules))
     for key, value in part.items():
         if key == _GROUPS and isinstance(value, Mapping):
             _check(file, repr(key), value, MOST_GROUPS, "groups")
-            _check(file, repr(key), tuple(_targets(value)), MOST_TARGETS, "targets")
+            targets = tuple(_targets(value))
+            _check(file, repr(key), targets, min(MOST_TARGETS, max(FEW_TARGETS, modules)), "targets")
+            _check(file, repr(key), tuple(_patterns(targets)), MOST_PATTERNS, "patterns")
         elif isinstance(value, (list, dict)):
             _check(file, repr(brief(key)), value, most, "entries")
             _check(file, repr(brief(key)), tuple(_patterns(value)), MOST_PATTERNS, "patterns")

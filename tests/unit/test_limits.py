@@ -31,10 +31,10 @@ def changed(folder: Path, **fields: object) -> Path:
     [
         ({"ignore": ["a.b"] * 10_001}, "'ignore' holds 10,001 entries"),
         ({"quantized_layers": {f"a.{at}": {} for at in range(10_001)}}, "'quantized_layers' holds 10,001 entries"),
-        ({"ignore": [f"*a{at}*" for at in range(501)]}, "'ignore' holds 501 patterns"),
-        ({"ignore": [f"re:.*a{at}.*b" for at in range(501)]}, "'ignore' holds 501 patterns"),
+        ({"ignore": [f"*a{at}*" for at in range(2001)]}, "'ignore' holds 2,001 patterns"),
+        ({"ignore": [f"re:.*a{at}.*b" for at in range(2001)]}, "'ignore' holds 2,001 patterns"),
         ({"config_groups": {str(at): {} for at in range(101)}}, "'config_groups' holds 101 groups"),
-        ({"config_groups": {"a": {"targets": ["b"] * 300}, "c": {"targets": ["d"] * 201}}}, "holds 501 targets"),
+        ({"config_groups": {"a": {"targets": ["b"] * 1800}, "c": {"targets": ["d"] * 201}}}, "holds 2,001 targets"),
     ],
 )
 def test_longer_than_any_model_needs(tmp_path: Path, fields: dict[str, object], told: str) -> None:

@@ -17,6 +17,7 @@ _NEVER = "the method leaves this kind of layer alone"
 _EXPERT_ZERO = (".0.gate_proj", ".0.up_proj", ".0.down_proj")
 _EXPERTS_CLASS = "FusedMoE"
 _NOTHING = Entry("", "", "")
+_OF_GROUPS = ("ct-group-format", "ct-packed-activations")  # what of a release decides what a config group is
 _CLASSES = (
     (("qkv_proj",), "QKVParallelLinear"),
     (("gate_up_proj", "in_proj_qkvz", "in_proj_ba", "fused_qkv_a_proj_with_mqa"), "MergedColumnParallelLinear"),
@@ -87,8 +88,9 @@ def _groups(config: Mapping[str, Any], query: MatchQuery) -> dict[str, tuple[Ent
         pointer = f"/config_groups/{escaped(name)}/targets"
         if value.get("targets") is None:
             raise TypeError(f"{pointer} is no list")
+        group = None
         for entry in sound(read_list(value["targets"], pointer)):
-            group = group_of(value, config, query.release)
+            group = group or group_of(value, config, query.release)
             for renamed in mapped((entry,), query.mappers):
                 found[renamed.text] = renamed, group
     return found
@@ -109,6 +111,20 @@ def _listed(query: MatchQuery) -> Names:
     return query.once(("sglang ct", query.mappers, on("ct-suffix", query.release)), made)
 
 
+def _searched(query: MatchQuery) -> tuple[Mapping[str, tuple[Entry, Group]], Targets]:
+    """The groups by their targets, and the targets ready to be searched, those of experts among them."""
+
+    def made() -> tuple[Mapping[str, tuple[Entry, Group]], Targets]:
+        groups = _groups(query.config, query)
+        experts = dict(groups)
+        if "Linear" in experts:
+            experts.setdefault(_EXPERTS_CLASS, experts["Linear"])
+        return groups, Targets(experts, query.packed)
+
+    switches = (on(switch, query.release) for switch in _OF_GROUPS)
+    return query.once(("sglang ct targets", *switches, query.mappers, tuple(query.packed.items())), made)
+
+
 class _Config:
     __slots__ = ("_answers", "_config", "_fp8_linears", "_groups", "_heads", "_ignored", "_release", "_targets")
 
@@ -117,11 +133,7 @@ class _Config:
         self._config = config
         self._answers: dict[tuple[str, bool], Answer] = {}
         self._release = query.release
-        self._groups = _groups(config, query)
-        experts = dict(self._groups)
-        if "Linear" in experts:
-            experts.setdefault(_EXPERTS_CLASS, experts["Linear"])
-        self._targets = Targets(experts, query.packed)
+        self._groups, self._targets = _searched(query)
         if "ignore" in config and config["ignore"] is None:
             raise TypeError("a null ignore list cannot be searched")
         self._ignored = Ignored(_listed(query), query.packed)

@@ -17,6 +17,7 @@ from mtpfix.engines.vllm.matching import Patterns, agreed, shards
 from mtpfix.engines.vllm.switches import on
 from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Layer, Mapper, Packed
+from mtpfix.regexes import compiled
 
 _PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 _CLASS_OF_LEAF = {
@@ -69,6 +70,16 @@ def read_targets(config: Mapping[str, Any], release: str) -> dict[str, Target]:
         group = parse_group(value, config.get("format"), release) if entries else None
         found.update((entry.name, Target(entry, group, label)) for entry in entries if group is not None)
     return found
+
+
+# What of a release decides what the targets of a config are, and how they are searched.
+_OF_TARGETS = (
+    "ct-attention-groups",
+    "ct-groups-optional",
+    "ct-no-act-order",
+    "ct-shards-before-class",
+    "ct-unmatched-plain",
+)
 
 
 def _is_attention(targets: Sequence[str]) -> bool:
@@ -133,7 +144,8 @@ class Targets:
         for entry in self._names:
             name = str(entry.name)
             if name.startswith("re:"):
-                if Patterns([entry]).find(kind):
+                regex = compiled(name[3:])
+                if regex.literal in kind and regex.match(kind):
                     return name
             elif name.lower() in kind.lower():
                 return name
@@ -157,23 +169,37 @@ class CompressedTensors:
         self._release = release
         self._packed = query.packed
         self._answers: dict[tuple[str, Callable[[Group, str], str]], Answer] = {}
-        targets = read_targets(config, release)
-        _check_sparsity(config, release)
         mappers = in_force(query.mappers, release)
         only = is_path if on("ct-paths-only", release) else None
-        targets = _mapped_targets(targets, mappers, only)
+        self._expert_class = "RoutedExperts" if on("routed-experts", release) else "FusedMoE"
+        self._targets, self._expert_targets = query.once(
+            (
+                "vllm ct targets",
+                *(on(switch, release) for switch in _OF_TARGETS),
+                self._expert_class,
+                mappers,
+                only is None,
+                tuple(query.packed.items()),
+            ),
+            lambda: self._both_targets(query, mappers, only),
+        )
+        _check_sparsity(config, release)
         self._whole_name_wins = on("fused-patterns", release)
         ignored = query.once(
             ("vllm ct", mappers, only is None, self._whole_name_wins),
             lambda: _ignored(config, mappers, only, exhaustive=self._whole_name_wins),
         )
         self._ignored, self._literal = ignored
-        self._targets = Targets(targets, query.packed, release)
-        self._expert_class = "RoutedExperts" if on("routed-experts", release) else "FusedMoE"
+
+    def _both_targets(
+        self, query: MatchQuery, mappers: Sequence[Mapper], only: Callable[[str], bool] | None
+    ) -> tuple[Targets, Targets]:
+        """The targets of linears, and those of experts, which take the target of linears where they have no own."""
+        targets = _mapped_targets(read_targets(query.config, query.release), mappers, only)
         with_experts = dict(targets)
         if "Linear" in targets:
             with_experts.setdefault(self._expert_class, targets["Linear"])
-        self._expert_targets = Targets(with_experts, query.packed, release)
+        return Targets(targets, query.packed, query.release), Targets(with_experts, query.packed, query.release)
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer == "linear":
