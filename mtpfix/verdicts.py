@@ -171,9 +171,21 @@ def _fault(world: World, judge: Judge, value: Mapping[str, Any], row: Row, answe
             _applies(fault, row, answer)
             and fault.modules.find(row.unit.key, world.layers) is not None
             and holds_all(fault.when, value, world.config, world.layers)
+            and (not fault.beside_plain or _is_plain_beside(world, judge, value, row, fault.beside_plain))
         ):
             return fault
     return None
+
+
+def _is_plain_beside(world: World, judge: Judge, value: Mapping[str, Any], row: Row, leaf: str) -> bool:
+    """Whether the module of this last name next to a row's is decided plain by the same judge."""
+    at = ("beside", id(judge), id(value), leaf)
+    if at not in world.kept:
+        rows = [found for found in judge.rows if found.unit.name.endswith(f".{leaf}")]
+        answers = zip(rows, judge.answers(world, value, rows), strict=True)
+        plain = {name for found, answer in answers if answer.decision == "plain" for name in found.names}
+        world.kept[at] = judge, value, plain  # both live as long as what is known by their id
+    return f"{row.unit.name.rpartition('.')[0]}.{leaf}" in world.kept[at][2]
 
 
 def _faults_of(world: World, judge: Judge) -> tuple[Fault, ...]:

@@ -62,6 +62,7 @@ class Fault:
     decided / stored  "plain", "quantized", or "" for either
     schemes           stored schemes it is for; empty: all
     suffix            a tensor that the module must own for it (`g_idx`), beside what its scheme needs; "": none
+    beside_plain      last part of the name of a module next to it that has to be decided plain for it; "": none
     error             the engine's own words, as far as they are known
     """
 
@@ -76,6 +77,7 @@ class Fault:
     error: str
     why: str
     span: Span
+    beside_plain: str = ""
 
 
 @dataclass(frozen=True, slots=True)

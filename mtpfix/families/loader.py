@@ -186,6 +186,7 @@ def _fault(row: Row) -> Fault:
         error=row.get("error", ""),
         why=row["why"],
         span=_span(row),
+        beside_plain=row.get("beside_plain", ""),
     )
 
 
