@@ -615,7 +615,7 @@ def world_of(checkpoint: Checkpoint) -> World:
         family = with_plugin(family)
     layers = whole_number(config_value(config, (family.layers_key,))) if family else None
     if family and layers is None:
-        reason, family = f"config.json does not say {family.layers_key}", None
+        reason, family = f"{family.layers_key} in config.json is missing or no whole number", None
     count = layers or 0
     units = []
     for stored in stored_modules(checkpoint):

@@ -160,11 +160,11 @@ class _Home:
 
     def _breaks(self, claim: Claim, fragment: Fragment | None) -> bool:
         """Whether the engine stops on something in the list that is no text, or on what stands in the list's place."""
-        answer = claim.mismatch.answer
-        if answer.error not in ("TypeError", "AttributeError", "ValueError") or answer.cause.pointer:
+        answer, where = claim.mismatch.answer, self._where(fragment)
+        if where is None or not where.broken or answer.error not in ("TypeError", "AttributeError", "ValueError"):
             return False
-        where = self._where(fragment)
-        return where is not None and bool(where.broken) and (answer.error != "ValueError" or not where.present)
+        at = answer.cause.pointer.rpartition("/")[2]
+        return not (at and at not in map(str, where.broken)) and (answer.error != "ValueError" or not where.present)
 
     def _stored_unlike(self, claim: Claim) -> bool:
         item = claim.mismatch

@@ -521,5 +521,10 @@ def test_what_is_fixable_is_clean_after_the_plan(row: Row) -> None:
     assert not report.plan.edits
 
 
+def test_an_entry_that_is_no_text_is_all_that_is_wrong_with_fused_modules_too() -> None:
+    checkpoint = build(NEXT, "nvfp4", [*right_list(NEXT, "nvfp4"), None, 1])
+    assert {finding.rule for finding in analyse(checkpoint).findings if finding.severity == "error"} == {"MTP016"}
+
+
 def test_every_rule_has_a_row() -> None:
     assert {row.rule for row in ROWS} == set(BY_CODE)
