@@ -79,6 +79,7 @@ def test_what_is_predicted_leads_to_a_rule(error: str) -> None:
         "ZeroDivisionError: integer modulo by zero",
         "Following weights were not initialized from checkpoint",
         "ValueError: Cannot find the config file for modelopt_mixed",
+        "NotImplementedError: Mxfp4 attention layer is not implemented",
         full_into_nvfp4("vllm", "linear", "mtp.fc", "mtp.fc", (64, 128)),
         full_into_nvfp4("vllm", "linear", "a.qkv_proj", "a.q_proj", (64, 128)),
         full_into_nvfp4("sglang", "moe", "a.experts", "a.experts.0.up_proj", (64, 128)),
