@@ -470,7 +470,7 @@ class World:
         """Whether a draft is declared and no tensor of it is stored: then no list has anything to say about it."""
         return bool(self.declared) and not self.by_part["draft"]
 
-    @property
+    @cached_property
     def checkpoint_lists_missing_draft(self) -> bool:
         """Whether the index names draft tensors in files that are missing: then the index is at fault."""
         index = self.checkpoint.index

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from os.path import commonprefix
+from string import digits
 from typing import NamedTuple
 
 _BRACES = frozenset("{},")
@@ -40,15 +42,16 @@ def collapsed(names: Iterable[str]) -> tuple[Collapsed, ...]:
     return tuple(map(_shown, rows))
 
 
-def numbers(values: Iterable[int]) -> str:
-    """Numbers as a list with ranges: `0..2,5,7..9`; two neighbours stay a list."""
+def numbers(values: Iterable[int], width: int = 0) -> str:
+    """Numbers as a list with ranges: `0..2,5,7..9`; two neighbours stay a list. `width`: digits, zeros in front."""
     runs: list[list[int]] = []
     for value in sorted(set(values)):
         if runs and value == runs[-1][-1] + 1:
             runs[-1].append(value)
         else:
             runs.append([value])
-    return ",".join(f"{run[0]}..{run[-1]}" if len(run) >= _SHORTEST_RANGE else ",".join(map(str, run)) for run in runs)
+    told = [[f"{value:0{width}}" for value in run] for run in runs]
+    return ",".join(f"{run[0]}..{run[-1]}" if len(run) >= _SHORTEST_RANGE else ",".join(run) for run in told)
 
 
 def _merged_at(rows: list[Row], depth: int) -> list[Row]:
@@ -79,10 +82,30 @@ def _shown(row: Row) -> Collapsed:
 def _braced(parts: Alternatives) -> str:
     if len(parts) == 1:
         return parts[0]
+    if len(parts) > _SHORTEST_RANGE and (counted := _counted(parts)):
+        return counted
     front, back = _shared(parts)
     inner = [part[len(front) : len(part) - len(back)] for part in parts]
     listed = numbers(map(int, inner)) if all(map(_is_number, inner)) else ",".join(inner)
     return f"{front}{{{listed}}}{back}"
+
+
+def _counted(parts: Alternatives) -> str:
+    """Parts that differ in one number: `model-{00002..00162}-of-00162`; "" for others."""
+    front = _alike(parts).rstrip(digits)
+    back = _alike([part[len(front) :][::-1] for part in parts])[::-1].lstrip(digits)
+    inner = [part[len(front) : len(part) - len(back)] for part in parts]
+    widths = set(map(len, inner))
+    if all(map(_is_number, inner)):
+        return f"{front}{{{numbers(map(int, inner))}}}{back}"
+    if len(widths) > 1 or not 0 < len(inner[0]) <= _LONGEST_NUMBER or not all(map(set(digits).issuperset, inner)):
+        return ""
+    return f"{front}{{{numbers(map(int, inner), len(inner[0]))}}}{back}"
+
+
+def _alike(texts: Sequence[str]) -> str:
+    """The front that all texts share."""
+    return commonprefix(texts)  # noqa: RUF071 - characters are what is meant
 
 
 def _is_number(part: str) -> bool:

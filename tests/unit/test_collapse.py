@@ -23,7 +23,8 @@ def _choices(body: str) -> list[str]:
     out: list[str] = []
     for part in body.split(","):
         if found := re.fullmatch(r"(\d+)\.\.(\d+)", part):
-            out += map(str, range(int(found[1]), int(found[2]) + 1))
+            width = len(found[1]) if found[1][0] == "0" else 0
+            out += (f"{value:0{width}}" for value in range(int(found[1]), int(found[2]) + 1))
         else:
             out.append(part)
     return out
@@ -52,6 +53,11 @@ def experts(count: int, *leaves: str, front: str = "mtp.layers.0.mlp.experts") -
         (["l.10", "l.9", "l.8"], ("l.{8..10}",)),
         (["h.layer_0", "h.layer_1", "h.layer_2"], ("h.layer_{0..2}",)),
         (["l.01", "l.02", "l.03"], ("l.{01,02,03}",)),
+        ([f"m-{at:05}-of-00012.x" for at in range(2, 13)], ("m-{00002..00012}-of-00012.x",)),
+        (["m-01-of-12", "m-02-of-12", "m-03-of-12", "m-11-of-12"], ("m-{01..03,11}-of-12",)),
+        ([f"s{at}.x" for at in range(8, 12)], ("s{8..11}.x",)),
+        (["s1", "s02", "s3", "s4"], ("{s1,s02,s3,s4}",)),
+        (["s1", "s2", "s3", "t4"], ("{s1,s2,s3,t4}",)),
         (["mtp.fc", "mtp.fc.x"], ("mtp.fc", "mtp.fc.x")),
         (["mtp.fc", *experts(4, "up")], ("mtp.fc", "mtp.layers.0.mlp.experts.{0..3}.up")),
         (["a.{x}", "a.{y}"], ("a.{x}", "a.{y}")),
@@ -75,7 +81,31 @@ def test_numbers() -> None:
     assert numbers([3, 1, 1, 2, 7, 8]) == "1..3,7,8"
 
 
-_part = st.sampled_from(["0", "1", "2", "3", "10", "01", "a", "b_p", "c_p", "b_c_p", "_", "w1"])
+_part = st.sampled_from(
+    [
+        "0",
+        "1",
+        "2",
+        "3",
+        "10",
+        "01",
+        "a",
+        "b_p",
+        "c_p",
+        "b_c_p",
+        "_",
+        "w1",
+        "w2",
+        "w3",
+        "w4",
+        "w10",
+        "w01",
+        "w02",
+        "w03",
+        "w04",
+        "w05",
+    ]
+)
 _name = st.lists(_part, min_size=1, max_size=4).map(".".join)
 
 
