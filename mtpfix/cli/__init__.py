@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from mtpfix import __version__
-from mtpfix.cli.guard import guarded
+from mtpfix.cli.guard import guarded, reopen
 
 COMMANDS: tuple[tuple[str, str], ...] = (
     ("check", "Say what each engine will make of a checkpoint, and what is wrong."),
@@ -76,6 +76,7 @@ class Commands(click.Group):
         # A command makes many values that live to its end; looking for garbage among them often is wasted time.
         gc.set_threshold(_COLLECT_EVERY, 20, 50)
         atexit.register(gc.freeze)  # nor is it looked for at the end, which takes as long as the imports do
+        reopen()
         return guarded(ctx, super().invoke)
 
 

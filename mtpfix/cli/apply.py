@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from mtpfix.frozen import dataclass
 from mtpfix.model import Report
 from mtpfix.output import human
 from mtpfix.output.base import Applied
-from mtpfix.output.text import listed
+from mtpfix.output.text import listed, typed
 
 Outcome = Literal["done", "planned", "nothing", "declined"]
 CLEAN, LEFT = 0, 1
@@ -82,7 +81,7 @@ def run(chosen: Options) -> int:
         say("Nothing was changed.")
         return LEFT
     names = api.apply(report)
-    say(f"Changed {listed(names)}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
+    say(f"Changed {listed(names)}. Take back: mtpfix undo {typed(chosen.source)}")
     _about_plan(report)
     left = _look(chosen)
     _tell(chosen, "done", report, left)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from mtpfix.cli.terminal import Line, echo, page, page_for, say, talk, telling, 
 from mtpfix.frozen import dataclass
 from mtpfix.output.base import Grafted, GraftedTensor, Page
 from mtpfix.output.listing import bytes_text
-from mtpfix.output.text import listed
+from mtpfix.output.text import listed, typed
 
 if TYPE_CHECKING:
     from mtpfix.grafting.plan import GraftPlan
@@ -144,7 +143,7 @@ def _done(plan: GraftPlan, chosen: Options, *, shown: bool) -> int:
             write(_text(plan, chosen, "done"), chosen.output)
     finally:  # whatever becomes of the report
         _about(plan)
-        say(f"Changed {listed(_files(plan))}. Take back: mtpfix undo {shlex.quote(chosen.source)}")
+        say(f"Changed {listed(_files(plan))}. Take back: mtpfix undo {typed(chosen.source)}")
     return _after(plan)
 
 

@@ -16,6 +16,13 @@ PIPE_CLOSED = 141
 CANNOT = 3
 
 
+def reopen() -> None:
+    """A standard stream that the caller closed leads nowhere; no file that is read later takes its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
+
+
 def guarded(ctx: click.Context, call: Callable[[click.Context], Any]) -> Any:
     """What `call` returns; every failure ends in `ctx.exit`."""
     try:

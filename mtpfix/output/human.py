@@ -33,6 +33,7 @@ from mtpfix.output.text import (
     paragraph,
     plural,
     table,
+    typed,
 )
 
 _MOST_LINES = 8
@@ -381,7 +382,7 @@ def command(report: Report) -> str:
     """What to type to repair a checkpoint, or "" where nothing can be."""
     if report.plan.empty:
         return ""
-    return f"mtpfix apply {_HOW[report.source.kind]}{shlex.quote(report.source.id)}{_asked(report)}"
+    return f"mtpfix apply {_HOW[report.source.kind]}{typed(report.source.id)}{_asked(report)}"
 
 
 def _asked(report: Report) -> str:
@@ -408,10 +409,10 @@ def _restoring(report: Report, page: Page) -> list[str]:
     helped = any("mtpfix graft" in finding.hint for finding in report.findings if finding.severity == "error")
     if not helped or report.source.kind != "local":
         return []
-    typed = f"Restore: mtpfix graft {shlex.quote(report.source.id)} --from BASE"
+    restore = f"Restore: mtpfix graft {typed(report.source.id)} --from BASE"
     told = "BASE is the checkpoint that this one was made from: a directory or org/name"
     return [
-        *(paint(line, page, "bold") for line in paragraph(typed, page, hanging="  ")),
+        *(paint(line, page, "bold") for line in paragraph(restore, page, hanging="  ")),
         *paragraph(told, page, indent="  "),
     ]
 
@@ -424,7 +425,7 @@ def held_back_lines(report: Report, page: Page) -> list[str]:
     lines = paragraph(f"{len(held)} {'fix is' if len(held) == 1 else 'fixes are'} held back as unsafe:", page)
     for words in held:
         lines += paragraph(f"- {words}", page, indent="  ", hanging="    ")
-    command = f"mtpfix apply --unsafe-fixes --dry-run {shlex.quote(report.source.id)}{_asked(report)}"
+    command = f"mtpfix apply --unsafe-fixes --dry-run {typed(report.source.id)}{_asked(report)}"
     return [*lines, *paragraph(f"To see {'it' if len(held) == 1 else 'them'}: {command}", page, hanging="  ")]
 
 

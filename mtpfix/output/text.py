@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -175,6 +176,11 @@ def _row_lines(row: Sequence[Cell], widths: Sequence[int], page: Page, indent: s
 def plural(count: int, noun: str) -> str:
     """`1 module`, `2 modules`, `1,553 tensors`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def typed(path: str) -> str:
+    """A path as a shell takes it; one that begins with a dash is no option."""
+    return shlex.quote(f"./{path}" if path.startswith("-") else path)
 
 
 def listed(words: Sequence[str], last: str = "and") -> str:

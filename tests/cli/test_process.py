@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import resource
+import shlex
 import shutil
 import struct
 import subprocess
@@ -51,6 +52,20 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
     return tiny.qwen3_next(tmp_path / "model", "mtp.layers.0*")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_streams_that_the_caller_closed_lead_nowhere(broken: Path, closed: str) -> None:
+    for command, code in (("check", 1), ("apply", 0)):
+        line = f"{shlex.join(MTPFIX)} {command} {broken} {closed}"
+        found = subprocess.run(line, shell=True, env=environment(), capture_output=True, check=False)
+        assert (found.returncode, b"fault of mtpfix" in found.stderr) == (code, False)
+
+
+def test_a_folder_that_begins_with_a_dash_is_named_as_a_command_takes_it(tmp_path: Path) -> None:
+    tiny.qwen3_next(tmp_path / "-x", "mtp.layers.0*")
+    assert "Fix: mtpfix apply ./-x\n" in run("check", "--", "-x", cwd=tmp_path).stdout
+    assert run("apply", "./-x", cwd=tmp_path).returncode == 0
 
 
 def test_help_is_quick() -> None:
