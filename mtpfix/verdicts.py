@@ -75,6 +75,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "fp8-pb": Layout("weight", True, {"weight_scale": "block"}),
     "mxfp8": Layout("weight", True, {"weight_scale": "group"}),
     "mxfp4": Layout("weight", False, {"weight_scale": "group"}),
+    **{f"mxfp4-inv{kind}": Layout("weight", False, {"weight_scale_inv": "group"}) for kind in ("", "-u8")},
     "dsv4-fp8": Layout("weight", True, {"weight_scale_inv": "block"}),
     "dsv4-fp4": Layout("weight", False, {"weight_scale": "group"}),
     "ct-nvfp4": Layout("weight_packed", False, {

@@ -109,6 +109,15 @@ def columns_hold(count: int, base: str = "weight") -> Solve:
     return solve
 
 
+def beside(suffix: str, layout: Solve) -> Solve:
+    """The layout of a base that says nothing without another tensor."""
+
+    def solve(parts: Parts) -> Dims | None:
+        return layout(parts) if suffix in parts else None
+
+    return solve
+
+
 def rows_hold(count: int) -> Solve:
     """[out / count, in]: each stored number holds `count` weights of a column."""
 

@@ -17,6 +17,7 @@ from mtpfix.storage.layouts import (
     Solve,
     anything,
     awq,
+    beside,
     blocks,
     blocks_4d,
     blocks_of_32,
@@ -104,6 +105,7 @@ class Signature:
 
 
 _W, _W2, _P2 = columns_hold(1), columns_hold(2), columns_hold(2, "weight_packed")
+_W2_INV = beside("weight_scale_inv", _W2)
 _ONE = Form(FLOAT, one_number)
 _SCALAR = Form(FLOAT, scalar)
 _ROWS = Form(FLOAT, each_row)
@@ -149,6 +151,13 @@ SIGNATURES = (
     ),
     Signature("nvfp4-w4a16", "weight", U8, _W2, _NVFP4),
     Signature("mxfp4", "weight", U8, _W2, {"weight_scale": _PER_32}, _INPUT),
+    # Ling 3 beside FP8 blocks: the scale as a number or as the byte of its exponent; alone it may be that of blocks
+    Signature(
+        "mxfp4-inv", "weight", U8 | I8, _W2_INV, {"weight_scale_inv": Form(E8M0, per(32))}, proof=_words("weight")
+    ),
+    Signature(
+        "mxfp4-inv-u8", "weight", U8 | I8, _W2_INV, {"weight_scale_inv": Form(U8, per(32))}, proof=_words("weight")
+    ),
     # 8-bit floats: ModelOpt, compressed-tensors, transformers, Quark
     Signature("fp8", "weight", FP8, _W, {"weight_scale": _SCALAR}, ACTIVATION, proof=ANY),
     Signature("fp8", "weight", FP8, _W, {"weight_scale_inv": _SCALAR}, ACTIVATION),

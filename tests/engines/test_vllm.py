@@ -329,6 +329,20 @@ class TestFp8:
         }
         assert found == {False: "fp8-block", True: "plain"}
 
+    def test_ling_declares_its_experts_in_a_key_of_its_own(self) -> None:
+        # 0.33.0 M/bailing_moe_v3.py:230-260, the same in 0.28.0; seen in the engine
+        options = {"match_mode": "suffix", "experts_as": "routed_experts_quant_method"}
+
+        def found(release: str = "0.33.0", layer: Layer = "moe", **options_of: object) -> str:
+            return verdict("fp8", fp8(**options_of), EXPERTS, release, layer, options=options)
+
+        assert found(routed_experts_quant_method="mxfp4") == found("0.28.0", routed_experts_quant_method="mxfp4")
+        assert found(routed_experts_quant_method="mxfp4") == "mxfp4"
+        assert found(layer="linear", routed_experts_quant_method="mxfp4") == "fp8-block"
+        assert found(routed_experts_quant_method="mxfp4", weight_block_size=None) == "fp8"
+        assert found(routed_experts_quant_method="nvfp4") == "ValueError"
+        assert verdict("fp8", fp8(routed_experts_quant_method="mxfp4"), EXPERTS, layer="moe") == "fp8-block"
+
     @pytest.mark.parametrize(("release", "expected"), [("0.23.0", "fp8-block"), ("0.24.0", "mxfp4")])
     def test_mxfp4_experts(self, release: str, expected: str) -> None:
         # 0.24.0 Q/fp8.py:179

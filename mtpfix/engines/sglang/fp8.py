@@ -72,7 +72,7 @@ def fp8(query: MatchQuery) -> Rule:
     skips = Skips(_ignored(config, query), query.packed if on("fp8-packed", query.release) else {}, query.release)
     if query.options.get("model_type", "").startswith("deepseek_v4"):
         return _deepseek_v4(query, skips, "fp8" if scheme == "fp8" else "dsv4-fp8")
-    return _uniform(skips, scheme, "mxfp4" if _declared_fp4(query) else scheme, query.release)
+    return _uniform(skips, scheme, _declared_fp4(query) or scheme, query.release)
 
 
 def mxfp8(query: MatchQuery) -> Rule:
@@ -110,13 +110,17 @@ def _uniform(skips: Skips, scheme: str, experts: str, release: str) -> Rule:
     return answer
 
 
-def _declared_fp4(query: MatchQuery) -> bool:
-    """Whether the config says that routed experts are MXFP4."""
+def _declared_fp4(query: MatchQuery) -> str:
+    """The format of MXFP4 experts where the config says that they are; "" elsewhere.
+
+    Their scales are called weight_scale_inv (sglang-0.5.23 srt/layers/quantization/fp8.py:1694-1717); MiMo renames its.
+    """
     config, model = query.config, query.options.get("model_type", "")
+    mimo = model.startswith("mimo_v2")
     if on("fp4-experts-declared", query.release) and config.get("routed_experts_quant_method") == "mxfp4":
-        return True
-    mimo = model.startswith("mimo_v2") and on("mimo-store-dtype", query.release)
-    return mimo and str(config.get("store_dtype") or "").lower() == "mxfp4"
+        return "mxfp4" if mimo else "mxfp4-inv"
+    stored = mimo and on("mimo-store-dtype", query.release) and str(config.get("store_dtype") or "").lower() == "mxfp4"
+    return "mxfp4" if stored else ""
 
 
 def _stored_fp4(query: MatchQuery) -> bool:

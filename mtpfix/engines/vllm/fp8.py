@@ -29,6 +29,8 @@ class Fp8:
         self._block = config.get("weight_block_size")
         self._experts_as = config.get("store_dtype") if on("fp8-mxfp4-experts", query.release) else None
         _check(config, self._block)
+        if self._block is not None:
+            self._experts_as = _declared_experts(config, query.options) or self._experts_as
         entries = mapped(_listed(config), in_force(query.mappers, query.release))
         # Ling's classes set the mode for block FP8 alone (vllm-0.33.0 model_executor/models/bailing_moe_v3.py:234).
         chosen = on("match-mode", query.release) and self._block is not None
@@ -49,6 +51,17 @@ class Fp8:
         if layer == "moe" and self._experts_as == "mxfp4":
             return "mxfp4"
         return "fp8" if self._block is None else "fp8-block"
+
+
+def _declared_experts(config: Mapping[str, Any], options: Mapping[str, str]) -> str:
+    """The experts' format in the key that a model class reads by itself; "" where there is none.
+
+    Ling's classes (vllm-0.33.0 model_executor/models/bailing_moe_v3.py:230-260; the same in vllm-0.28.0).
+    """
+    declared = config.get(options.get("experts_as", ""))
+    if declared not in (None, "mxfp4"):
+        raise Refusal("ValueError", f"unsupported routed experts quantization {declared!r}")
+    return declared or ""
 
 
 def _listed(config: Mapping[str, Any]) -> Sequence[Entry]:
