@@ -15,7 +15,7 @@ from typing import Any
 from mtpfix import releases
 from mtpfix.decisions import Decided, Judge, Row, Table, World
 from mtpfix.engines.openings import opening
-from mtpfix.engines.words import full_into_nvfp4
+from mtpfix.engines.words import REFUSALS, full_into_nvfp4
 from mtpfix.families.base import Fault, ask
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import key_of
@@ -219,7 +219,7 @@ def _general(judge: Judge, row: Row, answer: Answer) -> Mismatch | None:
     if answer.decision in ("absent", "unknown") or stored.scheme.kind == "other":
         return None
     if answer.decision == "error":
-        return Mismatch(judge, row, answer, "error", "fails", answer.cause.rule, answer.error)
+        return Mismatch(judge, row, answer, "error", "fails", answer.cause.rule, _refusal(judge, row, answer))
     if stored.scheme.kind == "odd":
         return Mismatch(judge, row, answer, "odd", "fails", stored.scheme.note or "the stored tensors fit no scheme")
     if answer.decision == "plain":
@@ -245,6 +245,11 @@ def _is_cut(row: Row, allocated: str) -> bool:
     if built is None or built.full or built.weight != PLAIN.weight or asked is None or asked.layer != "linear":
         return False
     return asked.runtime.rpartition(".")[2] in _ROW_PARALLEL
+
+
+def _refusal(judge: Judge, row: Row, answer: Answer) -> str:
+    layer = row.ask.layer if row.ask else ""
+    return REFUSALS.get((judge.profile.engine, judge.method.name, layer), answer.error)
 
 
 def _words(judge: Judge, row: Row, answer: Answer, found: Outcome) -> str:
@@ -394,8 +399,15 @@ def rank_of(verdict: VerdictKind) -> int:
 
 
 def worst(found: list[Mismatch]) -> Mismatch | None:
-    """The mismatch that settles the verdict."""
-    return max(found, key=lambda item: _RANK[item.verdict], default=None)
+    """The mismatch that settles the verdict: of the worst the one that an engine meets first."""
+    return max(found, key=lambda item: (_RANK[item.verdict], _is_met_early(item)), default=None)
+
+
+def _is_met_early(item: Mismatch) -> int:
+    """Models are built before weights are loaded, and their heads after their layers."""
+    if item.kind != "error":
+        return 0
+    return 1 if item.row.ask is not None and item.row.ask.layer == "lm_head" else 2
 
 
 def engine_row(table: Table, found: list[Mismatch], forced: Forced | None = None) -> EngineRow:

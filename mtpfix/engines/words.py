@@ -10,6 +10,14 @@ from __future__ import annotations
 _COLUMNS = frozenset({"fc", "q_b_proj", "kv_b_proj"})
 _DOWN = frozenset({"down_proj", "w2"})
 
+# What is said where a method refuses to build a kind of layer, by engine, method and layer: where it is more than the
+# exception's name and the same whatever the list. sglang-0.5.9 and 0.5.23 srt/layers/linear.py (no method for a
+# linear), srt/layers/quantization/mxfp4.py (a head is taken for attention).
+REFUSALS = {
+    ("sglang", "mxfp4", "linear"): "AssertionError: assert self.quant_method is not None",
+    ("sglang", "mxfp4", "lm_head"): "NotImplementedError: Mxfp4 attention layer is not implemented",
+}
+
 
 def full_into_nvfp4(engine: str, layer: str, runtime: str, name: str, shape: tuple[int, ...]) -> str:
     """The words for a full-precision matrix (out, in) that meets a parameter of two values a byte; "" where unknown.
