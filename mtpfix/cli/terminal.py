@@ -122,8 +122,11 @@ def write(text: str, output: str | None = None, about: str = "") -> None:
     if output is None or output == "-":
         echo(text)
         return
+    from mtpfix.output.text import clean
+
     save(masked(text).encode("utf-8"), output, "report")
-    say(f"Wrote {output}: {about}." if about else f"Wrote {output}.")
+    # One line, so that the path can be copied.
+    talk(clean(f"Wrote {output}: {about}." if about else f"Wrote {output}.", page(sys.stderr)))
 
 
 def save(data: bytes, output: str, what: str) -> None:
