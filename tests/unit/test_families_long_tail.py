@@ -130,6 +130,18 @@ def test_bailing_names() -> None:
     assert asked(sglang, "model.layers.4.mlp.experts.0.up_proj") == ("model.layers.4.experts", "moe")
 
 
+@pytest.mark.parametrize(("engine", "linear"), [("vllm", "self_attn.dense"), ("sglang", "attention.out_proj")])
+def test_bailing_tells_its_attentions_apart(engine: str, linear: str) -> None:
+    """vllm-0.33.0 and sglang-0.5.23 bailing_moe_linear.py: `dense` is o_proj in latent attention; seen in builds."""
+    view, key = view_of("bailing", engine, "target", architecture="BailingMoeV2_5ForCausalLM"), "attention.dense"
+    release, scope = NEWEST[engine], linear.partition(".")[0]
+    latent = ask(view, key_of(f"model.layers.3.{key}"), 4, release, "fp8", lambda leaf: leaf == "kv_a_proj_with_mqa")
+    other = ask(view, key_of(f"model.layers.2.{key}"), 4, release, "fp8", lambda leaf: False)
+    assert latent is not None
+    assert other is not None
+    assert (latent.runtime, other.runtime) == (f"model.layers.3.{scope}.o_proj", f"model.layers.2.{linear}")
+
+
 def test_dots3_fuses_the_gate_in_sglang() -> None:
     """sglang-0.5.23 dots3_common/modeling.py:624 and nextn.py:34."""
     target, draft = view_of("dots3_note", "sglang", "target"), view_of("dots3_note", "sglang", "draft")
