@@ -142,6 +142,13 @@ def test_bailing_tells_its_attentions_apart(engine: str, linear: str) -> None:
     assert (latent.runtime, other.runtime) == (f"model.layers.3.{scope}.o_proj", f"model.layers.2.{linear}")
 
 
+def test_mistral_large_3_s_draft_has_deepseek_s_packed_mapping() -> None:
+    """sglang-0.5.23 srt/models/deepseek_v2.py:3250-3275, whose __init__ the class runs; seen in builds."""
+    view = view_of("eagle_mistral_large_3", "sglang", "draft")
+    assert view.packed == {"fused_qkv_a_proj_with_mqa": ("q_a_proj", "kv_a_proj_with_mqa")}
+    assert view.options["class_sets_packed"].value == "yes"
+
+
 def test_dots3_fuses_the_gate_in_sglang() -> None:
     """sglang-0.5.23 dots3_common/modeling.py:624 and nextn.py:34."""
     target, draft = view_of("dots3_note", "sglang", "target"), view_of("dots3_note", "sglang", "draft")
