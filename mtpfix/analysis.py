@@ -167,11 +167,11 @@ class _Study:
             self._judge(NONE)
         self.files = changed_files(world, self.solutions)
         self.after = tables(world, self.judges, self.files) if self.solutions else self.before
-        if self._unsound():
-            self.solutions, self.files, self.after = (), dict(world.files), self.before
         self.left = self.wrong if not self.solutions else {
             id(table.judge): list(mismatches(world, table)) for table in self.after
         }  # fmt: skip
+        if self._unsound() or self._only_harms():
+            self.solutions, self.files, self.after, self.left = (), dict(world.files), self.before, self.wrong
 
     def _judge(self, alike: Alike) -> None:
         """What is decided, and what of it is wrong, in the files as they are."""
@@ -228,6 +228,17 @@ class _Study:
         """Whether the changes make anything plain that is not stored plain, in the files as the engines read them."""
         pairs = zip(self.before, self.after, strict=True)
         return any(id(before.judge) in self.in_plan and _unsound(before, after) for before, after in pairs)
+
+    def _only_harms(self) -> bool:
+        """Whether some release of the plan loads a part worse after the changes, and none loads one better: then what
+        the lists say is not what is wrong. (A plain projection beside a quantized one that SGLang has to find so.)"""
+        if not self.solutions:
+            return False
+        pairs = zip(self.rows(self.before, self.wrong), self.rows(self.after, self.left), self.before, strict=True)
+        gains = [
+            rank_of(old.verdict) - rank_of(new.verdict) for old, new, table in pairs if id(table.judge) in self.in_plan
+        ]
+        return min(gains, default=0) < 0 and max(gains) <= 0
 
     def _sidecar_differs(self) -> bool:
         lists = []

@@ -110,3 +110,16 @@ def test_the_draft_s_subtree_replaces_an_entry_that_took_the_whole_model(tmp_pat
     mtpfix.apply(mtpfix.plan(report))
     repaired = mtpfix.check(folder)
     assert (repaired.status, repaired.plan.edits, matrix(repaired)) == ("clean", (), LOADS)
+
+
+@pytest.mark.parametrize("name", ["ds-fp8b-shared-down-plain", "glm-ctf8-shared-down-plain"])
+def test_what_would_only_harm_is_no_repair(name: str, tmp_path: Path) -> None:
+    """A plain down projection beside FP8 gate and up: SGLang casts it where it is not listed, and stops where it is.
+
+    vLLM loads it either way. (sglang 0.5.23 srt/models/deepseek_v2.py:969)
+    """
+    report = mtpfix.check(write_checkpoint(load_record(ASKS / f"{name}.json"), tmp_path / "checkpoint"))
+    assert mtpfix.plan(report).empty
+    assert not {finding.fix for finding in report.findings} & {"safe", "unsafe"}
+    assert matrix(report)["vllm", "draft"] == "loads"
+    assert matrix(report)["sglang", "draft"] == "degrades"
