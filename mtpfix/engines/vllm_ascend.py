@@ -26,9 +26,11 @@ _METHODS = "vllm_ascend/quantization/methods"
 SWITCHES = (
     Change("described", "0.18.0rc1", (METHOD,), f"vllm-ascend 0.18.0rc1 {_READ}:436, :490"),
     Change("mxfp4-types", "0.19.1rc1", (METHOD,), f"vllm-ascend 0.19.1rc1 {_METHODS}/w4a4_mxfp4.py"),
+    Change("mxfp4-flatquant-types", "0.20.2rc1", (METHOD,), f"vllm-ascend 0.20.2rc1 {_METHODS}, register_scheme"),
     Change("mxfp-w4a8-types", "0.21.0rc1", (METHOD,), f"vllm-ascend 0.21.0rc1 {_METHODS}/w4a8_mxfp4.py"),
     Change("wrapped-head", "0.21.0rc1", (METHOD,), f"vllm-ascend 0.21.0rc1 {_READ}:500"),
     Change("w8a8fp8-types", "0.22.1rc1", (METHOD,), f"vllm-ascend 0.22.1rc1 {_METHODS}/w8a8fp8_dynamic.py"),
+    Change("w4a16-mxfp4-types", "0.23.0rc1", (METHOD,), f"vllm-ascend 0.23.0rc1 {_METHODS}, register_scheme"),
     Change("undescribed-head-plain", "0.23.0rc1", (METHOD,), f"vllm-ascend 0.23.0rc1 {_READ}:668"),
     Change("undescribed-head-raises", "0.24.0rc1", (METHOD,), f"vllm-ascend 0.24.0rc1 {_READ}:710"),
     Change("value-shard-may-be-missing", "0.24.0rc1", (METHOD,), f"vllm-ascend 0.24.0rc1 {_READ}:382"),
@@ -58,9 +60,9 @@ _BOTH = {
 }  # fmt: skip
 _LINEAR_TYPES = {
     **_BOTH, "W8A8": "", "W8A16": "", "W4A4_DYNAMIC": "", "W4A4_FLATQUANT_DYNAMIC": "",
-    "W4A4_MXFP4_FLATQUANT": "0.20.2rc1",
+    "W4A4_MXFP4_FLATQUANT": _SINCE["mxfp4-flatquant-types"],
 }  # fmt: skip
-_MOE_TYPES = {**_BOTH, "W4A16": "", "W4A16_MXFP4": "0.23.0rc1"}
+_MOE_TYPES = {**_BOTH, "W4A16": "", "W4A16_MXFP4": _SINCE["w4a16-mxfp4-types"]}
 # What is stored for them has names and shapes that are known; of the others only that they are quantized.
 _SCHEMES = {"W8A8": "modelslim-w8a8", "W8A8_DYNAMIC": "modelslim-w8a8"}
 

@@ -91,6 +91,18 @@ def test_its_releases_and_changes_ascend() -> None:
     assert list(vllm_ascend.ENGINE.releases) == sorted(vllm_ascend.ENGINE.releases, key=key)
 
 
+@pytest.mark.parametrize(("kind", "layer"), [("W4A4_MXFP4_FLATQUANT", "linear"), ("W4A16_MXFP4", "moe")])
+def test_a_type_begins_at_a_change(kind: str, layer: Any) -> None:
+    """Releases between two changes are judged as one: each answer is that of the change before it."""
+    points = vllm_ascend.ENGINE.change_points("ascend")
+    config = {f"m.experts.0.{name}_proj.weight": kind for name in ("gate", "up", "down")} | {"a.weight": kind}
+    asked = "a" if layer == "linear" else "m.experts"
+    for release in vllm_ascend.ENGINE.releases:
+        last = max((point for point in points if key(point) <= key(release)), key=key)
+        found, first = (answer(config, asked, layer, at, kind="deepseek_v3") for at in (release, last))
+        assert (found.decision, found.error) == (first.decision, first.error)
+
+
 def test_a_config_that_names_another_method_is_not_guessed_at() -> None:
     assert vllm_ascend.ENGINE.method({}, NEWEST).name == "ascend"
     assert vllm_ascend.ENGINE.method({"quant_method": "compressed-tensors"}, NEWEST).name == "compressed-tensors"
