@@ -97,9 +97,9 @@ def analyse(
     atlas   the report holds the decisions on every module
     """
     world = world_of(checkpoint)
-    fmt = format_name(world)
-    study = _Study(world, _Asked(wanted_releases(engines, fmt), fmt, tuple(engines)), NONE if atlas else world.alike)
-    report = study.report(fmt, scope, unsafe)
+    asked = asked_about(world, engines)
+    study = _Study(world, asked, NONE if atlas else world.alike)
+    report = study.report(asked.fmt, scope, unsafe)
     return replace(report, atlas=study.atlas(bool(report.plan.edits))) if atlas else report
 
 
@@ -113,7 +113,7 @@ def repaired(checkpoint: Checkpoint, contents: Mapping[str, bytes]) -> Checkpoin
     return replace(checkpoint, files={**checkpoint.files, **parsed})
 
 
-def format_name(world: World) -> str:
+def _format_name(world: World) -> str:
     """The format's name, the method's own name where mtpfix has no file for it, or "" without a config."""
     for fragment in editable(world.files):
         fmt = format_of(fragment.value)
@@ -121,12 +121,8 @@ def format_name(world: World) -> str:
     return ""
 
 
-def shown_judges(found: Sequence[Judge], wanted: Wanted | None) -> tuple[Judge, ...]:
-    return tuple(found) if wanted is None else relevant(found, wanted)
-
-
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class Asked:
     """What is asked about.
 
     wanted  the releases of each engine that a plan must satisfy
@@ -156,10 +152,16 @@ class _Asked:
         return (f"only {words(self.wanted)} was asked about: other engines and releases may differ{spared}",)
 
 
+def asked_about(world: World, engines: Sequence[str]) -> Asked:
+    """What `--engine` asks about of a checkpoint. Raises UsageError for a spec that names no release."""
+    fmt = _format_name(world)
+    return Asked(wanted_releases(engines, fmt), fmt, tuple(engines))
+
+
 class _Study:
     """One analysis: the tables before and after the plan, and what follows from them."""
 
-    def __init__(self, world: World, asked: _Asked, alike: Alike) -> None:
+    def __init__(self, world: World, asked: Asked, alike: Alike) -> None:
         self.world, self.asked = world, asked
         self._judge(alike)
         self.solutions = self._solutions(alike)

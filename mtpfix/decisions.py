@@ -515,10 +515,7 @@ class World:
     def _is_read(self, unit: Unit, opens: Opens) -> bool:
         if not opens[-1]:
             return _is_opened(unit.stored.raw, opens)
-        head, _, rest = unit.name.partition(".experts.")
-        tail = rest.partition(".")[2]
-        names = [f"{head}.experts.{number}.{tail}" for number in unit.stored.experts] or [unit.stored.raw.name]
-        return all(map(self._is_copied, names))
+        return all(map(self._is_copied, unit.members if unit.stored.experts else (unit.stored.raw.name,)))
 
     def _is_copied(self, name: str) -> bool:
         """Whether every tensor of a module is in Mistral's own copies, too."""

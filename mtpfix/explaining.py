@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 from mtpfix import patterns
-from mtpfix.analysis import format_name, members, shown_judges, wanted_releases
-from mtpfix.asked import shown as engines_shown
-from mtpfix.decisions import Row, Table, Unit, World, judges, tables, world_of
-from mtpfix.engines.registry import ENGINES
+from mtpfix.alike import NONE
+from mtpfix.analysis import asked_about, members
+from mtpfix.decisions import Row, Table, Unit, World, tables, world_of
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Checkpoint, DecisionRow, Explanation, Reading
@@ -31,9 +30,8 @@ def explain(checkpoint: Checkpoint, wanted: Sequence[str], *, engines: Sequence[
     Raises UsageError for a name that means no module, and for an engine that is none.
     """
     world = world_of(checkpoint)
-    chosen = wanted_releases(engines, format_name(world)) if engines else None
-    found = judges(world, [ENGINES[name] for name in (chosen or engines_shown(format_name(world)))])
-    return _Asked(world, tables(world, shown_judges(found, chosen))).explanation(wanted)
+    judges = asked_about(world, engines).judges(world, NONE)
+    return _Asked(world, tables(world, judges)).explanation(wanted)
 
 
 @dataclass(frozen=True)

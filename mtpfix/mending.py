@@ -74,10 +74,7 @@ def _value(table: Table) -> Mapping[str, Any]:
 
 
 def _renames(world: World, row: Alike, unit: Unit) -> Iterator[Rename]:
-    head, _, rest = unit.name.partition(".experts.")
-    leaf = rest.partition(".")[2]
-    names = [f"{head}.experts.{number}.{leaf}" for number in unit.stored.experts] or [unit.name]
-    for name in names:
+    for name in unit.members:
         module = world.checkpoint.modules[name]
         shards = module.shards or (module.shard,) * len(module.cells)
         for cell, shard in zip(module.cells, shards, strict=True):

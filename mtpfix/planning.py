@@ -26,7 +26,7 @@ from mtpfix.model import Certificate, Edit, JsonFile, Plan
 from mtpfix.patch import apply_value, ops, pointer, tokens
 from mtpfix.releases import key
 from mtpfix.rules.entries import malformed
-from mtpfix.solve import Bench, Solution, Solver, listed
+from mtpfix.solve import Bench, Solution, Solver, listed, put
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 
 
@@ -132,13 +132,8 @@ def in_config(files: Mapping[str, JsonFile]) -> tuple[Fragment, ExclusionList] |
         return None
     own, beside = found[0][1], found[1][1]
     held = listed(pair[1].value, beside)
-    value = _put(pair[0].value, tokens(own.pointer), ({} if own.keyed else []) if held is None else held)
+    value = put(pair[0].value, tokens(own.pointer), ({} if own.keyed else []) if held is None else held)
     return Fragment(pair[0].file, pair[0].pointer, value), replace(beside, pointer=own.pointer)
-
-
-def _put(value: Any, path: Sequence[str], new: Any) -> Any:
-    """A value with another one at the end of a path."""
-    return {**value, path[0]: _put(value.get(path[0], {}), path[1:], new)} if path else new
 
 
 def editable(files: Mapping[str, JsonFile]) -> tuple[Fragment, ...]:

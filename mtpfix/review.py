@@ -104,8 +104,9 @@ def review(
     old, new = (analyse(one, engines=engines, scope=scope) for one in (before, after))
     errors_before = {_key(one): one for one in old.findings if one.severity == "error"}
     errors_after = {_key(one): one for one in new.findings if one.severity == "error"}
-    every = tuple(_decision_changes(before, after, {name: frozenset(releases.modelled(name)) for name in ENGINES}))
-    decisions = tuple(_decision_changes(before, after, wanted_releases(engines, ""))) if engines else every
+    worlds = world_of(before), world_of(after)
+    every = tuple(_decision_changes(*worlds, {name: frozenset(releases.modelled(name)) for name in ENGINES}))
+    decisions = tuple(_decision_changes(*worlds, wanted_releases(engines, ""))) if engines else every
     return Review(
         files=tuple(_file_change(name, *pair) for name, pair in changed.items()),
         decisions=decisions,
@@ -187,9 +188,8 @@ def _inside(place: str, lists: Sequence[str]) -> bool:
 _Where = tuple[str, Part, str, str]  # engine, part, release, module
 
 
-def _decision_changes(before: Checkpoint, after: Checkpoint, wanted: Wanted) -> Iterator[DecisionChange]:
+def _decision_changes(one: World, other: World, wanted: Wanted) -> Iterator[DecisionChange]:
     """Every decision of some releases that differs, modules and releases that change alike together."""
-    one, other = world_of(before), world_of(after)
     old, new = _decided(one, wanted), _decided(other, wanted)
     kinds = {unit.name: unit.stored for unit in (*one.units, *other.units)}
     hit: dict[tuple[str, Part, str, str, str], list[str]] = {}

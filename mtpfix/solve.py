@@ -66,9 +66,7 @@ class Solution:
     @property
     def texts(self) -> tuple[str, ...]:
         """The entries that go and those that come."""
-        gone = set(self.removed)
-        listed = zip(self.where.places, self.where.entries, strict=True)
-        return (*(entry for place, entry in listed if place in gone), *(item.entry for item in self.added))
+        return (*_entries_at(self.where, self.removed), *(item.entry for item in self.added))
 
     def value(self) -> Mapping[str, Any]:
         """The quantization config after the change."""
@@ -123,9 +121,15 @@ def _changed(old: Any, path: Sequence[str], where: ExclusionList, gone: set[int]
     return {**dict.fromkeys(added, where.value), **{name: value for name, value in items if name not in added}}
 
 
-def _put(old: Any, path: Sequence[str], new: Any) -> Any:
+def _entries_at(where: ExclusionList, places: Iterable[int]) -> tuple[str, ...]:
+    """The entries at some places of a list."""
+    gone = set(places)
+    return tuple(entry for place, entry in zip(where.places, where.entries, strict=True) if place in gone)
+
+
+def put(value: Any, path: Sequence[str], new: Any) -> Any:
     """A value with another one at the end of a path."""
-    return {**old, path[0]: _put(old.get(path[0]), path[1:], new)} if path else new
+    return {**value, path[0]: put(value.get(path[0], {}), path[1:], new)} if path else new
 
 
 def _kept(items: Sequence[Any], gone: set[int]) -> list[Any]:
@@ -205,7 +209,7 @@ class Solver:
     def _try(self, removed: Iterable[int], entries: Sequence[str]) -> Verdicts:
         at = (tuple(removed), tuple(entries))
         if at not in self._known:
-            self.told_apart = self.told_apart or self.alike.told_apart((*self._texts(at[0]), *at[1]))
+            self.told_apart = self.told_apart or self.alike.told_apart((*_entries_at(self.where, at[0]), *at[1]))
             self._known[at] = self._decided((*at[0], *self._idle), at[1])
         return self._known[at]
 
@@ -228,12 +232,8 @@ class Solver:
             self._left[at] = self._idle, [(place, item) for place, item in enumerate(held) if place not in idle]
         out = set(gone)
         kept = [item for place, item in self._left[at][1] if place not in out]
-        found: Mapping[str, Any] = _put(bench.value, bench.where.pointer.split("/")[1:], [*kept, *entries])
+        found: Mapping[str, Any] = put(bench.value, bench.where.pointer.split("/")[1:], [*kept, *entries])
         return found
-
-    def _texts(self, places: Iterable[int]) -> tuple[str, ...]:
-        gone = set(places)
-        return tuple(entry for place, entry in zip(self.where.places, self.where.entries, strict=True) if place in gone)
 
     def _stood_for(self) -> tuple[int, ...]:
         """Places of entries that name a layer for which another one stands: they fall on no name that is asked."""

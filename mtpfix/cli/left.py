@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from mtpfix.cli.terminal import page, talk
 from mtpfix.model import EngineRow, Report
-from mtpfix.output import human
 
 
 def tell_left(report: Report) -> bool:
@@ -16,6 +15,8 @@ def tell_left(report: Report) -> bool:
 
     errors = [finding for finding in report.findings if finding.severity == "error"]
     if errors:
+        from mtpfix.output import human
+
         talk(*human.unfixed_lines(errors, BY_CODE, page(sys.stderr)))
     else:
         tell_still(report.engines, report)
@@ -24,6 +25,7 @@ def tell_left(report: Report) -> bool:
 
 def tell_still(rows: Sequence[EngineRow], report: Report) -> None:
     """The engines that do not load it all the same, by the rows of a matrix; the report says why."""
+    from mtpfix.output import human
     from mtpfix.rules import BY_CODE
 
     talk(*human.still_lines(rows, report.findings, BY_CODE, page(sys.stderr)))

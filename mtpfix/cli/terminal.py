@@ -199,4 +199,4 @@ def say(text: str) -> None:
     """A paragraph for the person, on stderr."""
     from mtpfix.output.text import paragraph
 
-    talk(*paragraph(masked(text), page(sys.stderr)))
+    talk(*paragraph(text, page(sys.stderr)))

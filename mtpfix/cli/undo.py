@@ -9,7 +9,6 @@ import click
 
 from mtpfix.cli import options, summary
 from mtpfix.cli.terminal import echo, page, say
-from mtpfix.output import human
 from mtpfix.output.text import listed
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ def run(source: str, way: Way, *, dry_run: bool) -> int:
 
     undone = api.undone(source, way=way, dry_run=dry_run)
     if dry_run:
+        from mtpfix.output import human
+
         echo(human.diff_text(_diff(undone.changes), page()))
     restored = [change.name for change in undone.changes if change.old is not None]
     removed = [change.name for change in undone.changes if change.old is None]

@@ -86,7 +86,7 @@ class _Home:
         self._collisions: dict[int, str] = {}
         self._readings: dict[tuple[str, str], set[str]] = {}
         self._broad: dict[tuple[str, str], bool] = {}
-        self._lists: dict[tuple[str, str], ExclusionList | None] = {}
+        self._lists: dict[tuple[str, str], tuple[Format | None, ExclusionList | None]] = {}
 
     def rule(self, claim: Claim, fragment: Fragment | None) -> str:
         item = claim.mismatch
@@ -282,14 +282,17 @@ class _Home:
         return list({(t.fragment.file, t.fragment.pointer): t.fragment for t in self.tables if t.fragment}.values())
 
     def _list_of(self, fragment: Fragment | None) -> tuple[Format | None, tuple[str, ...]]:
-        where = self._where(fragment)
-        return (format_of(fragment.value) if fragment else None), where.entries if where else ()
+        fmt, where = self._read(fragment)
+        return fmt, where.entries if where else ()
 
     def _where(self, fragment: Fragment | None) -> ExclusionList | None:
+        return self._read(fragment)[1]
+
+    def _read(self, fragment: Fragment | None) -> tuple[Format | None, ExclusionList | None]:
         if fragment is None:
-            return None
+            return None, None
         at = (fragment.file, fragment.pointer)
         if at not in self._lists:
             fmt = format_of(fragment.value)
-            self._lists[at] = fmt.exclusions(fragment.value) if fmt else None
+            self._lists[at] = fmt, fmt.exclusions(fragment.value) if fmt else None
         return self._lists[at]

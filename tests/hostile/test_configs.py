@@ -5,29 +5,14 @@ Every fourth case in the short run, all of them with MTPFIX_LONG=1.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from tiny import qwen3_next
 
 from .configs import CONFIGS, indexes
 from .sandbox import Sandbox, civil
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sound checkpoint; whatever a case changes is put back by the next one."""
-    return qwen3_next(tmp_path_factory.mktemp("hostile") / "model", "mtp.layers.0*")
-
-
-@pytest.fixture(scope="module")
-def shared(place: Path) -> dict[str, object]:
-    value: dict[str, object] = json.loads((place / "config.json").read_text())
-    return value
-
 
 STEP = 1 if os.environ.get("MTPFIX_LONG") else 4
 COMMANDS = (("check",), ("check", "--format", "json"), ("apply", "--dry-run"))
@@ -49,11 +34,11 @@ def tried(sandbox: Sandbox, file: Path, cases: Iterable[tuple[str, bytes]], offs
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", ["config.json", "hf_quant_config.json"])
-def test_configs(place: Path, shared: dict[str, object], sandbox: Sandbox, part: str, name: str) -> None:
+def test_configs(place: Path, config: dict[str, object], sandbox: Sandbox, part: str, name: str) -> None:
     """Beside a sound sidecar, or as the sidecar of a sound config."""
     sound = (place / name).read_bytes()
     try:
-        tried(sandbox, place / name, CONFIGS[PARTS.index(part)](shared), offset=name.startswith("hf"))
+        tried(sandbox, place / name, CONFIGS[PARTS.index(part)](config), offset=name.startswith("hf"))
     finally:
         (place / name).write_bytes(sound)
 

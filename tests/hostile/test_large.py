@@ -6,12 +6,8 @@ every command that reads meets all of them.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-
-import pytest
-from tiny import qwen3_next
 
 from .large import Case, beyond, within
 from .sandbox import Sandbox, civil
@@ -26,17 +22,6 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("check", "DIR", "--format", "json"),
     ("snapshot", "DIR", "-o", "BUNDLE"),
 )
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return qwen3_next(tmp_path_factory.mktemp("large") / "model", "mtp.layers.0*")
-
-
-@pytest.fixture(scope="module")
-def config(place: Path) -> dict[str, object]:
-    value: dict[str, object] = json.loads((place / "config.json").read_text())
-    return value
 
 
 def tried(sandbox: Sandbox, place: Path, case: Case, commands: tuple[tuple[str, ...], ...]) -> list[int]:

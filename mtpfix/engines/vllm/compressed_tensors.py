@@ -144,8 +144,7 @@ class Targets:
         for entry in self._names:
             name = str(entry.name)
             if name.startswith("re:"):
-                regex = compiled(name[3:])
-                if regex.literal in kind and regex.match(kind):
+                if compiled(name[3:]).match(kind):
                     return name
             elif name.lower() in kind.lower():
                 return name
