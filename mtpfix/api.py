@@ -130,9 +130,11 @@ def _restored(
         return ""
     import logging
 
+    from mtpfix.tokens import masked
+
     count = len(done.origins)
     words = f"{count} {'tensor' if count == 1 else 'tensors'} restored from {done.base.id} into {done.shard}"
-    logging.getLogger("mtpfix").warning("%s: %s", done.here.id, words)
+    logging.getLogger("mtpfix").warning("%s", masked(f"{done.here.id}: {words}"))
     return words
 
 

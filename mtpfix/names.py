@@ -6,15 +6,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mtpfix.tokens import masked
+
 _DIGITS = re.compile(r"([0-9]+)")
 MAX_NAME = 4096  # characters of a module's name; a longer one is no model's
 _SHOWN = 120
 _ALIKE = 0.7  # of difflib's ratio
 _MOST_DIGITS = 18  # of a 64-bit number, with room; int() refuses thousands of them
-
-# A token of the Hub is `hf_` and 34 letters and digits; a name and a password stand before an address's host.
-_TOKEN = re.compile(r"hf_[A-Za-z0-9]{30,}")
-_LOGIN = re.compile(r"(?<=://)[^/@\s\"\\]+@")
 
 NaturalKey = tuple[list[tuple[str, int, str]], str]
 
@@ -42,31 +40,26 @@ def counted(digits: str) -> int | None:
     return int(digits) if len(digits) <= _MOST_DIGITS and digits.isdecimal() and digits.isascii() else None
 
 
-def masked(text: str) -> str:
-    """A text to be shown, without what looks like a token of the Hub, and without logins in addresses."""
-    if "hf_" in text:
-        text = _TOKEN.sub("hf_***", text)
-    return _LOGIN.sub("***@", text) if "://" in text and "@" in text else text
-
-
-def holds_token(data: bytes) -> bool:
-    """Whether something in a file looks like a token of the Hub."""
-    return b"hf_" in data and _TOKEN.search(data.decode("utf-8", "replace")) is not None
-
-
 def is_plain(name: str) -> bool:
     """Whether a name stands in JSON as it is, without escapes."""
     return name.isprintable() and '"' not in name and "\\" not in name
 
 
 def brief(text: str, most: int = 2 * _SHOWN) -> str:
-    """A name or sentence as a message may hold it: of more than so many characters the middle is left out."""
+    """A name or sentence as a message may hold it: of more than so many characters the middle is left out.
+
+    A secret in it is masked before: half of one would not be known for what it is.
+    """
+    if len(text) > most:
+        text = masked(text)
     return text if len(text) <= most else f"{text[: most // 2]}...{text[-(most // 2) :]}"
 
 
 def shown(value: Any) -> str:
     """A value from a file as a message may hold it: without control characters, and not without end."""
     text = repr(value)
+    if len(text) > _SHOWN:
+        text = masked(text)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 

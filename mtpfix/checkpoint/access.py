@@ -8,6 +8,7 @@ from threading import Lock
 
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass, field
+from mtpfix.tokens import learn
 
 ENDPOINT = "https://huggingface.co"
 
@@ -105,6 +106,8 @@ class Access:
     endpoint: str | None = None
 
     def __post_init__(self) -> None:
+        if self.token is not None:
+            learn(self.token)
         if self.token is not None and not is_token(self.token):
             raise UsageError(
                 "the token holds characters that no token has",
@@ -120,9 +123,8 @@ class Access:
     @property
     def address(self) -> str:
         """The Hub's address as it may be shown: without a name and a password in it."""
-        scheme, _, rest = self.hub.partition("://")
-        host, slash, path = rest.partition("/")
-        return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}" if rest else self.hub
+        scheme, colon, rest = self.hub.rpartition("://")
+        return f"{scheme}{colon}{rest.rpartition('@')[2]}"
 
 
 def is_token(text: str) -> bool:

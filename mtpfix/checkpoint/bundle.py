@@ -24,7 +24,7 @@ from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES, NAMES
 from mtpfix.checkpoint.reading import Files, HeaderRow
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Source
-from mtpfix.names import holds_token
+from mtpfix.tokens import holds_secret
 
 MANIFEST = "mtpfix-bundle.json"
 FORMAT = 1
@@ -43,9 +43,9 @@ def pack(source: Source, files: Files) -> bytes:
         sizes[name] = size
         held[name] = front(header)
     for name, data in held.items():
-        if holds_token(data):
+        if holds_secret(data):
             raise UnreadableError(
-                f"{name}: it holds what looks like a token of the Hub", subject=name, hint="take it out, and revoke it"
+                f"{name}: it holds a token, a password or a signature", subject=name, hint="take it out, and revoke it"
             )
     table = {name: _row(data, sizes.get(name)) for name, data in sorted(held.items())}
     manifest = {"format": FORMAT, "source": _origin(source), "files": table}

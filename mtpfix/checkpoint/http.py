@@ -20,6 +20,7 @@ from mtpfix.checkpoint.access import Access, is_token
 from mtpfix.errors import UnreadableError, UsageError
 from mtpfix.frozen import dataclass
 from mtpfix.names import shown
+from mtpfix.tokens import learn, masked
 
 TIMEOUT = 30.0  # seconds without a byte
 DEADLINE = 900.0  # seconds for one answer
@@ -311,9 +312,8 @@ class Session:
         return "authorization" in self._headers
 
     def _said(self, text: str) -> str:
-        """The Hub's own words, shortened and surely without the token."""
-        token = self._headers.get("authorization", "").removeprefix("Bearer ")
-        return shown(text.replace(token, "***") if token else text).strip("'\"") if text else ""
+        """The Hub's own words, shortened; it may repeat the token."""
+        return shown(masked(text)).strip("'\"") if text else ""
 
 
 def _headers(access: Access) -> dict[str, str]:
@@ -323,6 +323,7 @@ def _headers(access: Access) -> dict[str, str]:
 
     headers: dict[str, str] = build_hf_headers(token=access.token, library_name="mtpfix", library_version=__version__)
     token = headers.get("authorization", "").removeprefix("Bearer ")
+    learn(token)
     if token and not is_token(token):
         raise UsageError(
             "the token holds characters that no token has", subject="HF_TOKEN", hint="correct HF_TOKEN, or log in again"

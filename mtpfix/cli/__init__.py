@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
 from mtpfix import __version__
-from mtpfix.cli.guard import guarded, reopen
+from mtpfix.cli.guard import guarded, refused, reopen
+from mtpfix.tokens import learn_from
 
 COMMANDS: tuple[tuple[str, str], ...] = (
     ("check", "Say what each engine will make of a checkpoint, and what is wrong."),
@@ -71,6 +73,11 @@ class Commands(click.Group):
 
         near = get_close_matches(name, self.list_commands(ctx), n=1)
         ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        learn_from(os.environ)
+        with refused():
+            return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         # A command makes many values that live to its end; looking for garbage among them often is wasted time.

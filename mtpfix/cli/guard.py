@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -26,10 +27,8 @@ def reopen() -> None:
 def guarded(ctx: click.Context, call: Callable[[click.Context], Any]) -> Any:
     """What `call` returns; every failure ends in `ctx.exit`."""
     try:
-        return call(ctx)
-    except click.UsageError as error:
-        text = "\n".join(_safe(line) for line in error.format_message().expandtabs(4).splitlines())
-        raise click.UsageError(text, error.ctx) from None
+        with refused():
+            return call(ctx)
     except (click.ClickException, click.exceptions.Exit):
         raise
     except (KeyboardInterrupt, click.Abort):
@@ -41,10 +40,20 @@ def guarded(ctx: click.Context, call: Callable[[click.Context], Any]) -> Any:
         if os.environ.get("MTPFIX_DEBUG"):
             import traceback
 
-            from mtpfix.names import masked
+            from mtpfix.tokens import masked
 
             click.echo(masked(traceback.format_exc()), err=True)
         ctx.exit(tell(error))
+
+
+@contextmanager
+def refused() -> Iterator[None]:
+    """Words of click about arguments hold what the user typed: they are shown as every other foreign text is."""
+    try:
+        yield
+    except click.UsageError as error:
+        text = "\n".join(_safe(line) for line in error.format_message().expandtabs(4).splitlines())
+        raise click.UsageError(text, error.ctx) from None
 
 
 def tell(error: Exception) -> int:

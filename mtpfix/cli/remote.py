@@ -13,15 +13,28 @@ import click
 from mtpfix.checkpoint.access import Access, Traffic
 from mtpfix.cli.terminal import Line, talk, telling
 from mtpfix.frozen import dataclass, field
+from mtpfix.tokens import learn, masked
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FIRST = 1.0  # seconds until progress is told
 _SEVERAL = 5  # files
+_LOGS = ("HF_DEBUG", "HF_HUB_VERBOSITY")
+
+
+def _learned(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
+    """The token, which is in no output from now on: not in what is said of the other options either."""
+    learn(value or "")
+    return value
+
 
 _OPTIONS = (
     click.option("--revision", metavar="REV", help="Branch, tag, commit or refs/pr/N of a repository on the Hub."),
     click.option(
-        "--token", metavar="TOKEN", help="Token for the Hub. Default: HF_TOKEN, or the login of `hf auth login`."
+        "--token",
+        metavar="TOKEN",
+        is_eager=True,
+        callback=_learned,
+        help="Token for the Hub. Default: HF_TOKEN, or the login of `hf auth login`.",
     ),
     click.option("--stats", is_flag=True, help="Say on stderr how many requests and bytes the Hub was asked for."),
 )
@@ -40,7 +53,7 @@ class Remote:
         # The client would ask the Hub once a day how to tell it what program it runs in.
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         try:
-            with telling(lambda: _line(self.access.traffic), _FIRST):
+            with _masked_logs(), telling(lambda: _line(self.access.traffic), _FIRST):
                 yield self.access
         finally:
             self.tell()
@@ -50,6 +63,28 @@ class Remote:
         if self.stats:
             traffic = self.access.traffic
             talk(f"{_counted(traffic.requests, 'request')}, {_counted(traffic.received, 'byte')} received")
+
+
+@contextmanager
+def _masked_logs() -> Iterator[None]:
+    """What the client logs where HF_DEBUG or HF_HUB_VERBOSITY asks for it, addresses and all, without secrets."""
+    if not any(os.environ.get(name) for name in _LOGS):
+        yield
+        return
+    import logging
+
+    usual = logging.getLogRecordFactory()
+
+    def made(*args: Any, **values: Any) -> logging.LogRecord:
+        record = usual(*args, **values)
+        record.msg, record.args = masked(record.getMessage()), ()
+        return record
+
+    logging.setLogRecordFactory(made)
+    try:
+        yield
+    finally:
+        logging.setLogRecordFactory(usual)
 
 
 def options(command: F) -> F:

@@ -17,6 +17,7 @@ from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass
 from mtpfix.output.base import Page
 from mtpfix.output.text import Cell, clean, table
+from mtpfix.tokens import masked
 
 if TYPE_CHECKING:
     from mtpfix.hub.scan import Look, Row, State
@@ -120,7 +121,7 @@ def _rows(chosen: Options, state: State | None) -> Iterator[Row]:
     wanted_releases(chosen.engine, "")  # a wrong engine is the user's fault, not every repository's
     with chosen.remote.watched() as access:
         done = state.done(again=chosen.again) if state else frozenset[str]()
-        names = [name for name in _repositories(chosen, access) if name not in done]
+        names = [name for name in _repositories(chosen, access) if masked(name) not in done]
         access.traffic.listed = len(names)
         for row in _looked(names, Look(access, chosen.engine, chosen.scope), chosen):
             if state:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from mtpfix.errors import READ_HINT, WRITE_HINT, UnreadableError, WriteError
-from mtpfix.names import masked
 from mtpfix.output.base import Page
+from mtpfix.tokens import masked
 
 if TYPE_CHECKING:
     from threading import Event

@@ -22,6 +22,7 @@ from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES
 from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
 from mtpfix.frozen import dataclass
 from mtpfix.hub.describe import marks
+from mtpfix.tokens import masked
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -209,8 +210,8 @@ class Remote:
             "cannot commit",
             "create_commit",
             operations=[CommitOperationAdd(name, data) for name, data in files.items()],
-            commit_message=title,
-            commit_description=body,
+            commit_message=masked(title),
+            commit_description=masked(body),
             revision=revision,
             create_pr=create_pr,
             parent_commit=parent,
@@ -218,12 +219,14 @@ class Remote:
 
     def comment(self, num: int, text: str) -> None:
         """Add a comment to a pull request."""
-        self._sent(f"cannot comment on pull request {num}", "comment_discussion", discussion_num=num, comment=text)
+        self._sent(
+            f"cannot comment on pull request {num}", "comment_discussion", discussion_num=num, comment=masked(text)
+        )
 
     def close(self, num: int, why: str) -> None:
         """Close a pull request."""
         what = f"cannot close pull request {num}"
-        self._sent(what, "change_discussion_status", discussion_num=num, new_status="closed", comment=why)
+        self._sent(what, "change_discussion_status", discussion_num=num, new_status="closed", comment=masked(why))
 
     def _sent(self, what: str, function: str, **values: Any) -> Any:
         """What a function of the client returns that writes; again where the Hub says when to come again."""
@@ -276,7 +279,7 @@ class Remote:
     def _scrubbed(self, error: Exception) -> str:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         text = (" ".join(lines[:4]) or type(error).__name__).replace(self._access.hub, self._access.address)
-        return text.replace(self._access.token, "***") if self._access.token else text
+        return masked(text)
 
 
 def _at(value: object, *path: str) -> object:

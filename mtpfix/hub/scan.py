@@ -25,6 +25,7 @@ from mtpfix.checkpoint.source import parse
 from mtpfix.errors import WRITE_HINT, ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
 from mtpfix.frozen import dataclass, replace
 from mtpfix.output import json_v1
+from mtpfix.tokens import masked
 
 Row = dict[str, Any]
 UNREADABLE = "unreadable"
@@ -183,7 +184,7 @@ class State:
             file.truncate(0)
             self._write(self._head)
             return
-        if documents[0] != json.loads(json.dumps(self._head)):
+        if documents[0] != json.loads(masked(json.dumps(self._head))):
             raise UsageError(
                 "this is the state of another scan", subject=self._path, hint="name another file, or remove this one"
             )
@@ -192,7 +193,7 @@ class State:
     def _write(self, document: Mapping[str, Any]) -> None:
         assert self._file is not None
         try:
-            self._file.write(json.dumps(document, ensure_ascii=True).encode() + b"\n")
+            self._file.write(masked(json.dumps(document, ensure_ascii=True)).encode() + b"\n")
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from mtpfix.frozen import dataclass
-from mtpfix.names import brief, masked
+from mtpfix.names import brief
 from mtpfix.output.base import Page
+from mtpfix.tokens import masked
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PLAIN_SPELLING = str.maketrans(

@@ -1,16 +1,19 @@
-"""What looks like a token of the Hub is in no output, wherever it stood: arguments, configs, names, metadata."""
+"""Tokens, passwords and signatures are in no output, wherever they stood: arguments, configs, names, metadata."""
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from click.testing import CliRunner, Result
 from tiny import qwen3_next, write_safetensors
 
+from mtpfix import tokens
 from mtpfix.cli import main
-from mtpfix.names import holds_token, masked
+from mtpfix.tokens import holds_secret, learn, learn_from, masked
 
 SECRET = "hf_" + "Sesame" * 6
 FORMATS = ("human", "json", "sarif", "github", "markdown", "html", "quiet")
@@ -102,9 +105,96 @@ def test_in_an_argument(words: tuple[str, ...], debug: str, monkeypatch: pytest.
         ("http://a:b@c.d/e@f", "http://***@c.d/e@f"),
         ("http://c.d/e@f", "http://c.d/e@f"),
         ('{"a":"x://b","c":"d@e"}', '{"a":"x://b","c":"d@e"}'),
+        (f"api_org_{'Ab' * 17}", "api_***"),
+        (f"api_{'Ab' * 17}", "api_***"),
+        (f"x/hf_oauth_{'Ab.-' * 8}", "x/hf_***"),
+        ('"https:\\/\\/a:b@c.d"', '"https:\\/\\/***@c.d"'),
+        ("http://a:b@b@c.d/e", "http://***@c.d/e"),
+        (
+            "https://s3/x?X-Amz-Signature=ab12&X-Amz-Credential=c%2Fd",
+            "https://s3/x?X-Amz-Signature=***&X-Amz-Credential=***",
+        ),
+        (
+            "https://c/x?Expires=1&Policy=eyJ~_-&Signature=ab&Key-Pair-Id=K",
+            "https://c/x?Expires=***&Policy=***&Signature=***&Key-Pair-Id=***",
+        ),
+        ("https://c/x?a=1&amp;Signature=ab&amp;b=2", "https://c/x?a=1&amp;Signature=***&amp;b=2"),
+        (
+            "https://c/x?n=https%3A%2F%2Fd%3FX-Amz-Signature%3Dab",
+            "https://c/x?n=https%3A%2F%2Fd%3FX-Amz-Signature%3D***",
+        ),
+        ("https://c/x?token=abc", "https://c/x?token=***"),
+        ("https://c/x?blobs=true&p=1", "https://c/x?blobs=true&p=1"),
         ("hf_xet_core_and_more_of_it_that_is_long_enough", "hf_xet_core_and_more_of_it_that_is_long_enough"),
     ],
 )
 def test_what_is_masked(text: str, shown: str) -> None:
     assert masked(text) == shown
-    assert holds_token(text.encode()) == (SECRET in text)
+    assert masked(shown) == shown
+    assert holds_secret(text.encode()) == (shown != text)
+
+
+def test_who_is_no_password() -> None:
+    """A login without a password is not shown, and may be in a bundle."""
+    assert masked("git+https://git@github.com/a") == "git+https://***@github.com/a"
+    assert not holds_secret(b"git+https://git@github.com/a")
+    assert masked("Authorization: Bearer abcdefgh.ijk") == "Authorization: Bearer ***"
+    assert masked("Basic YTpiYmJiYmI=") == "Basic ***"
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is learnt here is forgotten after the test."""
+    monkeypatch.setattr(tokens, "_known", {})
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "MTPFIX_CHECK_TOKEN", "AWS_SECRET_ACCESS_KEY"])
+def test_a_token_of_the_environment_whatever_it_looks_like(name: str) -> None:
+    learn_from({name: "qwzxvbnmtyuiopklasdf", "HF_TOKEN_PATH": "/home/x/token", "OTHER": "unmasked"})
+    assert masked("a qwzxvbnmtyuiopklasdf b /home/x/token unmasked") == "a *** b /home/x/token unmasked"
+    assert holds_secret(b"a qwzxvbnmtyuiopklasdf")
+
+
+def test_a_word_is_no_token() -> None:
+    """A placeholder would mask its letters everywhere."""
+    learn_from({"HF_TOKEN": "dummy"})
+    assert masked("a dummy") == "a dummy"
+
+
+def test_a_token_as_others_write_it() -> None:
+    secret = "a+b/c\"d&e<f'%gh"
+    learn(secret)
+    for text in (secret, json.dumps(secret), repr(secret), html.escape(secret), quote(secret), quote(secret, safe="")):
+        assert not any(piece in masked(text) for piece in ("a+b", "a%2B", "e<f", "e&lt;f", "gh"))
+
+
+def test_the_password_of_an_address() -> None:
+    learn_from({"HF_ENDPOINT": "http://user:correct/horse@hub", "https_proxy": "someone:battery9@proxy:1"})
+    assert masked("user:correct/horse correct/horse battery9") == "*** *** ***"
+
+
+@pytest.mark.parametrize("shown", FORMATS)
+@pytest.mark.parametrize("way", ["HF_TOKEN", "--token"])
+def test_a_known_token_in_a_checkpoint(tmp_path: Path, shown: str, way: str) -> None:
+    """Also where a name is cut, so that half of it would be left."""
+    secret = "qwzxvbnmtyuiopklasdf"
+    folder = qwen3_next(tmp_path / "model", f"mtp.{secret}", "mtp.layers.0*", f"{'x' * 45}{secret}.{'y' * 900}..*")
+    names = [f"mtp.{secret}.weight", *(f"{'z' * (48 + at)}{secret}{'z' * 2000}.weight" for at in range(24))]
+    write_safetensors(folder / f"{secret}.safetensors", {name: ("BF16", [4, 4]) for name in names})
+    index = dict.fromkeys(names, f"{secret}.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    given = ({"HF_TOKEN": secret}, []) if way == "HF_TOKEN" else ({}, ["--token", secret])
+    found = run("check", str(folder), "--format", shown, "--scope", "all", *given[1], **given[0])
+    assert found.exit_code in (0, 1), found.output
+    joined = "".join(found.output.split())
+    assert all(secret[at : at + 10] not in joined for at in range(len(secret) - 9))
+
+
+def test_a_known_token_in_an_argument() -> None:
+    secret = "qwzxvbnmtyuiopklasdf"
+    for words in ((f"--{secret}",), (secret,), ("check", f"--{secret}"), ("check", "x", "--format", secret),
+                  ("check", secret), ("check", f"https://{secret.title()}/org/m"), ("rule", secret)):  # fmt: skip
+        found = run(*words, HF_TOKEN=secret, MTPFIX_DEBUG="1")
+        assert (found.exit_code, secret in found.output.lower()) == (found.exit_code or 1, False), found.output
+    found = run("check", "x", "--format", secret, "--token", secret)
+    assert secret not in found.output

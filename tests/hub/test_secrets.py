@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,3 +102,60 @@ def test_a_repair_that_went_well(hub: Hub, tmp_path: Path) -> None:
         assert OWNER not in ran.output
     assert OWNER not in str(vars(repo))
     assert OWNER.encode() not in files(tmp_path)
+
+
+SIGNED = "X-Amz-Credential=AKIAsesame%2F2026&X-Amz-Signature=5e5a3e&Signature=SESAME5&Policy=eyJTZX&Key-Pair-Id=KSES"
+SIGNS = ("AKIAsesame", "5e5a3e", "SESAME5", "eyJTZX", "KSES")
+
+
+def sent_to(place: str) -> Callable[..., None]:
+    """A redirect, as the Hub sends it for a large file."""
+    return lambda handler, _go: handler.answer(302, b"", {"Location": place})
+
+
+@pytest.mark.parametrize("place", ["http://127.0.0.1:9/x", "http://[bad/", "{hub}/nowhere", "{hub}/api/models/org/m"])
+def test_a_signed_address(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """Where it cannot be reached, is no address, does not exist, or leads back for ever."""
+    monkeypatch.setattr("mtpfix.checkpoint.http.BACKOFF", 0.0)
+    hub.create("org/m", tiny.qwen3_next(tmp_path / "m", "mtp.layers.0*"))
+    monkeypatch.chdir(tmp_path)
+    for command in COMMANDS:
+        hub.fault("POST" if "--create-pr" in command else ".*", sent_to(f"{place}?{SIGNED}".format(hub=hub.url)), 1000)
+        ran = CliRunner().invoke(main, command, env={"HF_TOKEN": OWNER, "MTPFIX_DEBUG": "1"})
+        hub.faults.clear()
+        assert not any(sign in ran.output for sign in SIGNS), ran.output
+    assert not any(sign.encode() in files(tmp_path) for sign in SIGNS)
+
+
+def test_what_the_client_logs(hub: Hub, tmp_path: Path) -> None:
+    """HF_DEBUG makes it log every address: with its signature, and with the Hub's own password."""
+    hub.create("org/m", tiny.qwen3_next(tmp_path / "m", "mtp.layers.0*"))
+    hub.fault("resolve", sent_to(f"http://127.0.0.1:9/x?{SIGNED}"), 1000)
+    address = hub.url.replace("://", "://user:pa55word-of-the-hub@")
+    place = os.pathsep.join(sys.path)
+    env = {
+        **os.environ,
+        "PYTHONPATH": place,
+        "HF_DEBUG": "1",
+        "MTPFIX_DEBUG": "1",
+        "HF_TOKEN": SECRET,
+        "HF_ENDPOINT": address,
+    }
+    program = "import mtpfix.checkpoint.http as http; http.BACKOFF = 0; from mtpfix.cli import main; main()"
+    command = [sys.executable, "-c", program, "check", "org/m"]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert "curl" in ran.stderr
+    assert not any(sign in ran.stdout + ran.stderr for sign in (*SIGNS, "pa55word", SECRET))
+
+
+def test_the_state_of_a_scan(hub: Hub, tmp_path: Path) -> None:
+    """A repository that is called like a token: its line holds none, and is found again."""
+    hub.create(f"org/{SECRET}", tiny.qwen3_next(tmp_path / "m", "mtp.layers.0*"))
+    state, page = tmp_path / "state.jsonl", tmp_path / "page.html"
+    scan = ("scan", "org", "--search", SECRET, "--state", str(state), "--html", str(page))
+    for asked in (True, False):
+        hub.forget()
+        ran = CliRunner().invoke(main, scan)
+        assert ran.exit_code == 1, ran.output
+        assert SECRET not in ran.output + state.read_text() + page.read_text()
+        assert asked == (hub.count(part="resolve") > 0)
