@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -12,7 +11,6 @@ import click
 
 from mtpfix import __version__
 from mtpfix.cli.guard import guarded, refused, reopen
-from mtpfix.tokens import learn_from
 
 COMMANDS: tuple[tuple[str, str], ...] = (
     ("check", "Say what each engine will make of a checkpoint, and what is wrong."),
@@ -75,7 +73,6 @@ class Commands(click.Group):
         ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        learn_from(os.environ)
         with refused():
             return super().make_context(*args, **extra)
 

@@ -26,6 +26,7 @@ def reopen() -> None:
 
 def guarded(ctx: click.Context, call: Callable[[click.Context], Any]) -> Any:
     """What `call` returns; every failure ends in `ctx.exit`."""
+    _learn()
     try:
         with refused():
             return call(ctx)
@@ -52,8 +53,16 @@ def refused() -> Iterator[None]:
     try:
         yield
     except click.UsageError as error:
+        _learn()
         text = "\n".join(_safe(line) for line in error.format_message().expandtabs(4).splitlines())
         raise click.UsageError(text, error.ctx) from None
+
+
+def _learn() -> None:
+    """The secrets of the environment are in no output from now on."""
+    from mtpfix.tokens import learn_from
+
+    learn_from(os.environ)
 
 
 def tell(error: Exception) -> int:
