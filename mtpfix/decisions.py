@@ -53,7 +53,7 @@ from mtpfix.families.plugins import with_plugin
 from mtpfix.formats import format_of
 from mtpfix.frozen import dataclass, field, replace
 from mtpfix.model import Answer, Cause, Checkpoint, Index, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
-from mtpfix.names import tensor_name
+from mtpfix.names import split_name, tensor_name
 from mtpfix.storage.lacking import lacking
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 from mtpfix.storage.layer_types import LayerTypes, contradiction
@@ -372,6 +372,28 @@ class World:
         return self.family is not None and is_draft(self.family, key_of(name), self.layers)
 
     @cached_property
+    def lost(self) -> Mapping[str, bool]:
+        """The tensors that the index names and no file holds, in its order; whether they are the draft's."""
+        known: dict[str, bool] = {}  # one look for all experts of a layer: an index may name 500,000 tensors
+        found = {}
+        for tensor in self.checkpoint.index.ghosts if self.checkpoint.index else ():
+            name = split_name(tensor)[0]
+            holder, experts, _ = name.partition(".experts.")
+            if not experts:
+                found[tensor] = self.in_draft(name)
+            elif holder in known:
+                found[tensor] = known[holder]
+            else:
+                found[tensor] = known[holder] = self.in_draft(name)
+        return found
+
+    @cached_property
+    def lost_target(self) -> str:
+        """The first tensor of the target that the index puts into a missing file and that is nowhere else, or ""."""
+        missing = self.checkpoint.index is not None and self.checkpoint.index.missing_shards
+        return next((tensor for tensor, drafted in self.lost.items() if not drafted), "") if missing else ""
+
+    @cached_property
     def draft_modules(self) -> tuple[RawModule, ...]:
         """Every module of the draft, norms included, in header order."""
         known: dict[str, bool] = {}
@@ -474,9 +496,7 @@ class World:
     def checkpoint_lists_missing_draft(self) -> bool:
         """Whether the index names draft tensors in files that are missing: then the index is at fault."""
         index = self.checkpoint.index
-        if index is None or self.family is None or not index.missing_shards:
-            return False
-        return any(is_draft(self.family, key_of(name), self.layers) for name in index.ghosts)
+        return index is not None and bool(index.missing_shards) and any(self.lost.values())
 
     @cached_property
     def lacking(self) -> tuple[str, ...]:

@@ -35,7 +35,12 @@ class Mending:
 
 def rebuilt(world: World, checkpoint: Checkpoint | None = None) -> Rebuild:
     """What a checkpoint's index has to become; only the draft can be done without."""
-    return rebuild(checkpoint or world.checkpoint, lambda tensor: world.in_draft(split_name(tensor)[0]))
+    lost = world.lost
+
+    def expendable(tensor: str) -> bool:
+        return lost[tensor] if tensor in lost else world.in_draft(split_name(tensor)[0])
+
+    return rebuild(checkpoint or world.checkpoint, expendable)
 
 
 def renames(tables: Sequence[Table], found: Iterable[Mismatch], world: World) -> tuple[Rename, ...]:

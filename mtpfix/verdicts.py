@@ -20,8 +20,8 @@ from mtpfix.families.base import Fault, ask
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import key_of
 from mtpfix.frozen import dataclass, field
-from mtpfix.model import Answer, EngineRow, Index, VerdictKind
-from mtpfix.names import brief, split_name
+from mtpfix.model import Answer, EngineRow, VerdictKind
+from mtpfix.names import brief
 
 _RANK: dict[VerdictKind, int] = {"loads": 0, "unsupported": 1, "unknown": 2, "degrades": 3, "fails": 4}
 
@@ -338,7 +338,7 @@ def _by_files(world: World, table: Table) -> Forced | None:
         return "fails", f"the index names files that are missing: {', '.join(map(brief, missing[:3]))}", rule.error
     if judge.part != "target" or not rule.by_index:
         return None
-    return _unread(table, world.unread_target(engine, release) or next(_lost(world, index), ""))
+    return _unread(table, world.unread_target(engine, release) or world.lost_target)
 
 
 def _unread(table: Table, unread: str) -> Forced | None:
@@ -348,12 +348,6 @@ def _unread(table: Table, unread: str) -> Forced | None:
     if table.judge.engine.name == "vllm" and table.fragment is None:
         return "fails", f"no file that it opens holds {brief(unread)}", _UNINITIALIZED
     return "degrades", f"no file that it opens holds {brief(unread)}: its parameters stay unwritten", ""
-
-
-def _lost(world: World, index: Index) -> Iterator[str]:
-    """Tensors of the target that the index puts into missing files and that are nowhere else."""
-    if index.missing_shards:
-        yield from (tensor for tensor in index.ghosts if not world.in_draft(split_name(tensor)[0]))
 
 
 def _incomplete_draft(world: World, table: Table, missing: tuple[str, ...]) -> Forced | None:

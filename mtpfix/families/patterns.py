@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from mtpfix.frozen import dataclass
@@ -28,6 +29,7 @@ T = TypeVar("T")
 
 _CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _SLOTS = frozenset({"{n}", "{N+i}", "{i}", "{e}"})
+_MOST_KNOWN = 4096
 _FILL = re.compile(r"\{(n|i|N|N\+i|2N)\}")
 
 
@@ -117,6 +119,9 @@ def fill(template: str, bound: Mapping[str, int], layers: int) -> str:
     return _FILL.sub(number, template) if "{" in template else template
 
 
+_Row = tuple[int, Pattern, T]
+
+
 class PatternMap(Generic[T]):
     """Patterns to values, looked up by name; of those that fit, the one given first wins.
 
@@ -124,8 +129,9 @@ class PatternMap(Generic[T]):
     """
 
     def __init__(self, rows: Iterable[tuple[str, T]]) -> None:
-        self._exact: dict[str, list[tuple[int, Pattern, T]]] = {}
-        self._below: dict[str, list[tuple[int, Pattern, T]]] = {}
+        self._exact: dict[str, list[_Row[T]]] = {}
+        self._below: dict[str, list[_Row[T]]] = {}
+        self._known: dict[str, list[_Row[T]]] = {}  # a checkpoint's names have a few dozen texts
         for rank, (text, value) in enumerate(rows):
             for reading in expand(text):
                 pattern = compile_pattern(reading)
@@ -136,14 +142,14 @@ class PatternMap(Generic[T]):
         self, key: Key, layers: int, accepts: Callable[[T], bool] | None = None
     ) -> tuple[T, Mapping[str, int]] | None:
         """The value of the first pattern that fits a name (and that `accepts` takes), with what its slots bind."""
-        best: tuple[int, T, Mapping[str, int]] | None = None
-        for rank, pattern, value in chain.from_iterable(self._candidates(key)):
-            if (best is not None and rank >= best[0]) or (accepts and not accepts(value)):
+        rows = self._known.get(key.text)
+        for _, pattern, value in self._learn(key.text) if rows is None else rows:
+            if accepts and not accepts(value):
                 continue
             bound = pattern.bind(key.numbers, layers)
             if bound is not None:
-                best = (rank, value, bound)
-        return best[1:] if best else None
+                return value, bound
+        return None
 
     def values(self) -> Iterator[T]:
         """The values, some perhaps more than once."""
@@ -156,16 +162,23 @@ class PatternMap(Generic[T]):
             patterns = (pattern for rows in table.values() for _, pattern, _ in rows)
             yield from (int(slot) for pattern in patterns for slot in pattern.slots if slot.isdecimal())
 
-    def _candidates(self, key: Key) -> Iterator[list[tuple[int, Pattern, T]]]:
-        if key.text in self._exact:
-            yield self._exact[key.text]
+    def _learn(self, text: str) -> list[_Row[T]]:
+        """The patterns that may fit names of some text, whatever their numbers; the one given first comes first."""
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        rows = self._known[text] = sorted(chain.from_iterable(self._candidates(text)), key=itemgetter(0))
+        return rows
+
+    def _candidates(self, text: str) -> Iterator[list[_Row[T]]]:
+        if text in self._exact:
+            yield self._exact[text]
         if not self._below:
             return
         if "" in self._below:
             yield self._below[""]
-        end = key.text.find(".")
+        end = text.find(".")
         while end >= 0:
-            found = self._below.get(key.text[:end])
+            found = self._below.get(text[:end])
             if found:
                 yield found
-            end = key.text.find(".", end + 1)
+            end = text.find(".", end + 1)

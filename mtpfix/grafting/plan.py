@@ -330,10 +330,9 @@ class _Graft:
     def _new_index(self) -> bytes:
         raw = self.here.held.jsons.get(self.index)
         held = self.here.checkpoint
-        ghosts = held.index.ghosts if held.index else ()
         missing = frozenset(held.index.missing_shards) if held.index else frozenset()
         mapped = held.files[self.index].value["weight_map"] if missing else {}
-        bogus = [name for name in ghosts if mapped.get(name) in missing and self.own.in_draft(split_name(name)[0])]
+        bogus = [name for name, drafted in self.own.lost.items() if drafted and mapped.get(name) in missing]
         added = {row.name: Tensor(row.name, row.dtype, row.shape, self.shard) for row in self.layout.rows}
         return indexed(raw, held.modules, added, self.dropped, bogus)
 

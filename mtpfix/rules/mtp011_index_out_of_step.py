@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from mtpfix.engines.openings import SINGLE_FILE, TITLES, read_last, since
 from mtpfix.model import Checkpoint, Finding, FixKind, Index, Location, Severity, Tensor
-from mtpfix.names import split_name, tensor_name
+from mtpfix.names import tensor_name
 from mtpfix.rules.base import Context, Rule, plural
 
 EXPLANATION = """\
@@ -33,19 +33,19 @@ def check(context: Context) -> Iterator[Finding]:
     """One finding for each way in which the index is out of step."""
     checkpoint = context.world.checkpoint
     if checkpoint.index is not None:
-        yield from _missing(context, checkpoint.index)
+        lost = _lost(checkpoint, checkpoint.index)
+        yield from _missing(context, checkpoint.index, lost)
         yield from _left_out(context, checkpoint.index)
-        yield from _names(context, checkpoint.index)
+        yield from _names(context, checkpoint.index, frozenset(lost))
         yield from _below(context, checkpoint.index)
     elif context.reindex is not None and context.reindex.change is not None:
         yield _none(context)
     yield from _copies(context)
 
 
-def _missing(context: Context, index: Index) -> Iterator[Finding]:
+def _missing(context: Context, index: Index, lost: tuple[str, ...]) -> Iterator[Finding]:
     """Files that are not there, and the tensors that are lost with them."""
     if index.missing_shards:
-        lost = _in_files(context.world.checkpoint, index, index.missing_shards)
         tensors = f", with {plural(len(lost), 'tensor')} that no other file holds" if lost else ""
         stops = f"{since('vllm', missing='stops')} and {since('sglang', missing='stops')}"
         yield _finding(
@@ -62,15 +62,17 @@ def _way_back(context: Context, lost: tuple[str, ...]) -> str:
     if not lost:
         return ""
     ways = "download or upload the files"
-    drafts = all(context.world.in_draft(split_name(tensor)[0]) for tensor in lost)
+    drafts = all(context.world.lost[tensor] for tensor in lost)
     return f"{ways}, or restore the draft: mtpfix graft DIR --from BASE" if drafts else ways
 
 
-def _in_files(checkpoint: Checkpoint, index: Index, files: tuple[str, ...]) -> tuple[str, ...]:
-    """The names without a tensor that an index puts into some files."""
+def _lost(checkpoint: Checkpoint, index: Index) -> tuple[str, ...]:
+    """The names without a tensor that an index puts into missing files."""
+    if not index.missing_shards:
+        return ()
     named: Mapping[str, str] = checkpoint.files[index.file].value["weight_map"]
-    lost = frozenset(files)
-    return tuple(tensor for tensor in index.ghosts if named[tensor] in lost)
+    missing = frozenset(index.missing_shards)
+    return tuple(tensor for tensor in index.ghosts if named[tensor] in missing)
 
 
 def _left_out(context: Context, index: Index) -> Iterator[Finding]:
@@ -99,11 +101,10 @@ def _all_the_same(context: Context, shard: str) -> str:
     return f"; {also[0]} opens {shard} of this model all the same" if also else ""
 
 
-def _names(context: Context, index: Index) -> Iterator[Finding]:
+def _names(context: Context, index: Index, lost: Collection[str]) -> Iterator[Finding]:
     """Names that are wrong in the index, and without consequence for engines: they take whole files."""
     checkpoint = context.world.checkpoint
     named = _named_files(checkpoint, index)
-    lost = frozenset(_in_files(checkpoint, index, index.missing_shards)) if index.missing_shards else frozenset()
     listless, misplaced = (
         tuple(tensor for tensor, shard in _shards_of(checkpoint, names).items() if shard in named)
         for names in (index.unlisted, index.misplaced)
