@@ -247,13 +247,9 @@ def undo(directory: str | Path, way: Way = "exact", *, dry_run: bool = False) ->
             undone = replace(record, changes=tuple(Change(row.name, row.new, row.old) for row in reversed(changes)))
             if dry_run:
                 return undone
-            undone = _kept(place, record, undone) if way == "force" else undone
-            _swap(
-                place,
-                _Journal("undo", path.name, secrets.token_hex(8), _unmade(changes)),
-                record,
-                _makers(place, record),
-            )
+            journal = _Journal("undo", path.name, secrets.token_hex(8), _unmade(changes))
+            with _keeping(place, record, undone, way) as undone:
+                _swap(place, journal, record, _makers(place, record))
             return undone
         raise UsageError(
             f"there is nothing to undo in {place}",
@@ -312,7 +308,10 @@ def _swap(place: Path, journal: _Journal, record: UndoRecord, makers: Mapping[st
 
 
 def _is_ended(place: Path, journal: _Journal) -> bool:
-    """Whether a change has come so far that a large file which gave way is gone for good."""
+    """Whether a change has come so far that something is gone for good: a large file which gave way, or the record of
+    what an undo takes back."""
+    if journal.kind == "undo" and not os.path.lexists(state_folder(place) / journal.record):
+        return True
     return any(
         isinstance(change.old, Blob)
         and _is(place, change.name, change.new)
@@ -336,11 +335,13 @@ def _settle(place: Path, journal: _Journal, *, forward: bool) -> None:
         for beside in (_sibling, _outgoing):  # the way back last
             for number in range(len(journal.changes)):
                 _drop(beside(place, journal, number))
-        _drop(place / JOURNAL)
-    with contextlib.suppress(OSError):  # what stays then is known later for what it is
-        _sync(place)
-        if forward == (journal.kind == "undo"):
+    if forward == (journal.kind == "undo"):
+        with contextlib.suppress(OSError, WriteError):  # a record that stays is known later for what it is
             _drop_record(state_folder(place) / journal.record)
+    with writing(place):
+        _drop(place / JOURNAL)
+    with contextlib.suppress(OSError):
+        _sync(place)
 
 
 def _prepare(place: Path, journal: _Journal, number: int, content: Content) -> None:
@@ -524,18 +525,27 @@ def _is_json(change: Change) -> bool:
     return all(state is None or isinstance(state, Content) for state in (change.old, change.new))
 
 
-def _kept(place: Path, record: UndoRecord, undone: UndoRecord) -> UndoRecord:
-    """Keeps, beside the records, the files that are there and that mtpfix did not write; the record that says where."""
+@contextlib.contextmanager
+def _keeping(place: Path, record: UndoRecord, undone: UndoRecord, way: Way) -> Iterator[UndoRecord]:
+    """Keeps, beside the records, the files that are there and that mtpfix did not write, if the way is forced; the
+    record that says where. What was kept for an undo that did not come to its end goes."""
     written = {row.name: row.new for row in record.changes}
+    paths = {row.name: state_folder(place) / f"kept-{record.path.stem}-{row.name}" for row in undone.changes}
     kept: list[tuple[str, Path]] = []
-    for row in undone.changes:
-        if isinstance(row.new, Content) and not _is(place, row.name, written[row.name]):
-            path = state_folder(place) / f"kept-{record.path.stem}-{row.name}"
-            with writing(path, _STATE_HINT):
-                _drop(path)
-                _write(path, row.new.data, 0o600)
-            kept.append((row.name, path))
-    return replace(undone, kept=tuple(kept))
+    try:
+        for row in undone.changes:
+            with writing(paths[row.name], _STATE_HINT):
+                _drop(paths[row.name])
+                if way == "force" and isinstance(row.new, Content) and not _is(place, row.name, written[row.name]):
+                    _write(paths[row.name], row.new.data, 0o600)
+                    kept.append((row.name, paths[row.name]))
+        yield replace(undone, kept=tuple(kept))
+    except BaseException:
+        if record.path.exists() and not os.path.lexists(place / JOURNAL):  # neither done nor to be ended
+            with contextlib.suppress(OSError):
+                for path in paths.values():
+                    _drop(path)
+        raise
 
 
 # Large files.
@@ -874,9 +884,10 @@ def _lock(descriptor: int, place: Path) -> bool:
                 raise ConflictError(message, subject=str(place), hint="Wait for it, then run it again.") from error
             time.sleep(0.01)
         except OSError as error:
-            if error.errno not in _NO_LOCK:
+            if error.errno in _NO_LOCK:
+                return False
+            with writing(place):
                 raise
-            return False
         else:
             return True
 
@@ -922,7 +933,7 @@ def _next_record(place: Path) -> Path:
 
 def _write_record(record: UndoRecord) -> None:
     value = {"mtpfix_undo": 1, "directory": record.directory, "time": record.time, "changes": _packed(record.changes)}
-    draft = record.path.with_suffix(".tmp")
+    draft = _draft_of(record.path)
     with writing(record.path, _STATE_HINT):
         try:
             _write(draft, json.dumps(value).encode(), 0o600)
@@ -937,9 +948,14 @@ def _data_of(path: Path) -> Path:
     return path.with_suffix(".data")
 
 
+def _draft_of(path: Path) -> Path:
+    """Where a record is written before it has its name."""
+    return path.with_suffix(".tmp")
+
+
 def _drop_record(path: Path) -> None:
-    _drop(path)
-    _drop(_data_of(path))
+    for part in (path, _data_of(path), _draft_of(path)):
+        _drop(part)
 
 
 def _read_record(path: Path) -> UndoRecord:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import atexit
 import gc
+import sys
 from importlib import import_module
 from typing import Any, NoReturn
 
 import click
 
 from mtpfix import __version__
-from mtpfix.cli.guard import guarded, refused, reopen
+from mtpfix.cli.guard import delivered, guarded, refused, reopen, tell
+from mtpfix.errors import WriteError
 
 COMMANDS: tuple[tuple[str, str], ...] = (
     ("check", "Say what each engine will make of a checkpoint, and what is wrong."),
@@ -75,6 +77,13 @@ class Commands(click.Group):
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with refused():
             return super().make_context(*args, **extra)
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            with delivered():  # --help and --version write before there is a command
+                return super().main(*args, **extra)
+        except WriteError as error:
+            sys.exit(tell(error))
 
     def invoke(self, ctx: click.Context) -> Any:
         # A command makes many values that live to its end; looking for garbage among them often is wasted time.

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import click
 
 from mtpfix.cli import create_pr, options, remote, summary
+from mtpfix.cli.guard import stoppable
 from mtpfix.cli.left import tell_left, tell_still
 from mtpfix.cli.terminal import echo, page, say, talk
 from mtpfix.errors import UsageError
@@ -80,7 +81,8 @@ def run(chosen: Options) -> int:
         _tell(chosen, "declined", report)
         say("Nothing was changed.")
         return LEFT
-    names = api.apply(report)
+    with stoppable():
+        names = api.apply(report)
     say(f"Changed {listed(names)}. Take back: mtpfix undo {typed(chosen.source)}")
     _about_plan(report)
     left = _look(chosen)

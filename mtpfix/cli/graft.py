@@ -13,6 +13,7 @@ import click
 
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.apply import interactive
+from mtpfix.cli.guard import stoppable
 from mtpfix.cli.left import tell_left, tell_still
 from mtpfix.cli.terminal import Line, echo, page, page_for, say, talk, telling, write
 from mtpfix.frozen import dataclass
@@ -116,7 +117,7 @@ def run(chosen: Options) -> int:
             if not click.confirm("Write this?", err=True):
                 say("Nothing was changed.")
                 return LEFT
-        with _progress(plan.size + plan.fetched) as tell:
+        with stoppable(), _progress(plan.size + plan.fetched) as tell:
             ready.write(tell)
         return _done(plan, chosen, shown=asked and chosen.output is None)
 

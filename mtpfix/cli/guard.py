@@ -6,15 +6,51 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn, TextIO
 
 import click
 
-from mtpfix.errors import MtpfixError
+from mtpfix.errors import MtpfixError, WriteError
 
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 CANNOT = 3
+SIGNALLED = 128  # and the signal's number
+
+_ENDING = ("SIGTERM", "SIGHUP")
+
+
+class Ended(BaseException):
+    """Somebody asked this process to end; `number` is the signal's."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """Meanwhile SIGTERM and SIGHUP end the command as Ctrl-C does: what is being written is taken back first.
+
+    A signal that whoever started the process has it ignore (nohup) stays ignored.
+    """
+    import signal  # 1 ms, and most commands write nothing
+
+    def end(number: int, _frame: object) -> NoReturn:
+        raise Ended(number)
+
+    found = [getattr(signal, name) for name in _ENDING if hasattr(signal, name)]
+    mine = [number for number in found if signal.getsignal(number) is signal.SIG_DFL]
+    try:
+        for number in mine:
+            signal.signal(number, end)
+    except ValueError:  # a thread, which signals do not reach
+        mine = []
+    try:
+        yield
+    finally:
+        for number in mine:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def reopen() -> None:
@@ -34,8 +70,10 @@ def guarded(ctx: click.Context, call: Callable[[click.Context], Any]) -> Any:
         raise
     except (KeyboardInterrupt, click.Abort):
         ctx.exit(INTERRUPTED)
+    except Ended as end:
+        ctx.exit(SIGNALLED + end.number)
     except BrokenPipeError:
-        _silence_stdout()
+        silence(sys.stdout)
         ctx.exit(PIPE_CLOSED)
     except Exception as error:
         if os.environ.get("MTPFIX_DEBUG"):
@@ -43,7 +81,7 @@ def guarded(ctx: click.Context, call: Callable[[click.Context], Any]) -> Any:
 
             from mtpfix.tokens import masked
 
-            click.echo(masked(traceback.format_exc()), err=True)
+            aside(masked(traceback.format_exc()))
         ctx.exit(tell(error))
 
 
@@ -77,9 +115,9 @@ def tell(error: Exception) -> int:
         message = f"unexpected {type(error).__name__}: {error}"
         hint = "this is a fault of mtpfix: please report it with what MTPFIX_DEBUG=1 prints"
         code = CANNOT
-    click.echo(f"Error: {_safe(message)}", err=True)
+    aside(f"Error: {_safe(message)}")
     if hint:
-        click.echo(f"Hint: {_safe(hint)}", err=True)
+        aside(f"Hint: {_safe(hint)}")
     return code
 
 
@@ -96,11 +134,32 @@ def _safe(text: str) -> str:
     return clean(text, page(sys.stderr))
 
 
-def _silence_stdout() -> None:
-    """The reader went away: nothing more is written, also not when Python flushes at the end."""
+@contextmanager
+def delivered() -> Iterator[None]:
+    """Turns an error of stdout into a WriteError; a reader that went away is none."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        silence(sys.stdout)
+        message = f"cannot write the output: {error.strerror}"
+        raise WriteError(message, subject="stdout", hint="look at where it goes: its disk may be full") from error
+
+
+def aside(text: str, **how: Any) -> None:
+    """Text for the person, on stderr. Where that takes nothing, the work goes on."""
+    try:
+        click.echo(text, err=True, **how)
+    except OSError:
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """Nothing more is written there, also not when Python flushes at the end."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(devnull, sys.stdout.fileno())
+        os.dup2(devnull, stream.fileno())
     except (OSError, ValueError):
         pass
     finally:

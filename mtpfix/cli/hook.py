@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mtpfix.cli import options, summary
-from mtpfix.cli.guard import tell
+from mtpfix.cli.guard import stoppable, tell
 from mtpfix.cli.left import tell_still
 from mtpfix.cli.terminal import echo, page, say
 from mtpfix.errors import MtpfixError, UsageError
@@ -75,7 +75,8 @@ def _visit(folder: str, chosen: Options) -> int:
     report = api.check(folder, engines=chosen.engine, scope=chosen.scope)
     if not (chosen.fix and report.plan.edits):
         return _told(report)
-    names = api.apply(report)
+    with stoppable():
+        names = api.apply(report)
     say(f"Changed {listed(names)} in {folder}.")
     left = api.check(folder, engines=chosen.engine, scope=chosen.scope)
     if not _told(left):

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from mtpfix.cli import options, remote, summary
+from mtpfix.cli.guard import delivered
 from mtpfix.cli.terminal import save, say
 from mtpfix.frozen import dataclass
 
@@ -43,7 +44,9 @@ def run(chosen: Options) -> None:
     with chosen.remote.watched() as access:
         bundle = api.snapshot(chosen.source, access=access)
     if chosen.output == "-":
-        sys.stdout.buffer.write(bundle)
+        with delivered():
+            sys.stdout.buffer.write(bundle)
+            sys.stdout.buffer.flush()
         return
     save(bundle, chosen.output, "bundle")
     say(f"Wrote {chosen.output}: {len(bundle)} bytes.")

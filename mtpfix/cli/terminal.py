@@ -6,15 +6,23 @@ import errno
 import os
 import stat
 import sys
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import FileIO
 from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from mtpfix.cli.guard import aside, delivered, stoppable
 from mtpfix.errors import READ_HINT, WRITE_HINT, UnreadableError, WriteError
 from mtpfix.output.base import Page
 from mtpfix.tokens import masked
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from threading import Event
@@ -86,9 +94,9 @@ def _tell(line: Callable[[], Line | None], first: float | None, done: Event) -> 
         pause = TICK if found is None else usual
         if found is not None:
             told = True
-            click.echo(_CLEAR + gauge(*found) if terminal else found[0], err=True, nl=not terminal, color=terminal)
+            aside(_CLEAR + gauge(*found) if terminal else found[0], nl=not terminal, color=terminal)
     if told and terminal:
-        click.echo(_CLEAR, err=True, nl=False, color=True)
+        aside(_CLEAR, nl=False, color=True)
 
 
 def gauge(text: str, done: int, total: int) -> str:
@@ -139,7 +147,8 @@ def save(data: bytes, output: str, what: str) -> None:
     try:
         if os.path.isfile(place) or not os.path.exists(place):
             try:
-                return _replace(place, data)
+                with stoppable():
+                    return _replace(place, data)
             except OSError as error:
                 if error.errno not in _FIXED or not os.path.exists(place):
                     raise
@@ -150,20 +159,73 @@ def save(data: bytes, output: str, what: str) -> None:
 
 
 def _replace(place: str, data: bytes) -> None:
-    draft = f"{place}.{os.getpid()}.part"
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    """The file with new contents. They are written to a hidden one beside it: to the one that a killed process left
+    behind, so that whoever writes to the same place next clears up, or to one of this process where that is in use.
+    """
+    folder, name = os.path.split(place)
+    draft = os.path.join(folder, f".mtpfix-{zlib.crc32(os.fsencode(name)):08x}.part")
     try:
-        with open(descriptor, "wb", buffering=0) as file:
-            left = memoryview(data)
-            while left:
-                left = left[file.write(left) :]
-            os.fsync(descriptor)
-        if os.path.exists(place):
-            os.chmod(draft, stat.S_IMODE(os.stat(place).st_mode))
-        os.replace(draft, place)
+        with _own(draft) as file:
+            if file:
+                return _write(file, data, draft, place)
     except BaseException:
-        os.unlink(draft)
+        with suppress(OSError), _own(draft) as file:
+            if file:
+                os.unlink(draft)
         raise
+    draft = f"{draft}-{os.getpid()}"
+    try:
+        with open(draft, "xb", buffering=0) as file:
+            _write(file, data, draft, place)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(draft)
+        raise
+
+
+def _write(file: FileIO, data: bytes, draft: str, place: str) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+    file.truncate()
+    os.fsync(file)
+    if os.path.exists(place):
+        os.chmod(draft, stat.S_IMODE(os.stat(place).st_mode))
+    os.replace(draft, place)
+
+
+@contextmanager
+def _own(path: str) -> Iterator[FileIO | None]:
+    """A new file, or one that is there, if this process alone may write to it: a regular one of this user's that has no
+    second name and that nobody has locked."""
+    flags = os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    descriptor, made = -1, True
+    with suppress(OSError):
+        try:
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o666)
+        except FileExistsError:
+            descriptor, made = os.open(path, flags), False
+    if descriptor < 0:
+        yield None
+        return
+    with open(descriptor, "wb", buffering=0) as file:
+        yield file if _is_own(descriptor, path, made) else None
+
+
+def _is_own(descriptor: int, path: str, made: bool) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (OSError, AttributeError):  # no locks here
+        return made
+    found = os.fstat(descriptor)
+    try:
+        there = os.lstat(path)
+    except FileNotFoundError:  # whoever had it locked has put it in place
+        return False
+    named = (found.st_dev, found.st_ino, found.st_nlink) == (there.st_dev, there.st_ino, 1)
+    return named and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
 
 
 def text_of(file: str) -> str:
@@ -185,14 +247,15 @@ def page_for(output: str | None) -> Page:
 def echo(text: str) -> None:
     """Text to stdout as it is, whatever its encoding can hold."""
     encoding = sys.stdout.encoding or "utf-8"
-    click.echo(masked(text).encode(encoding, "backslashreplace").decode(encoding), nl=False, color=True)
+    with delivered():
+        click.echo(masked(text).encode(encoding, "backslashreplace").decode(encoding), nl=False, color=True)
 
 
 def talk(*lines: str) -> None:
     """Lines for the person, on stderr."""
     encoding = sys.stderr.encoding or "utf-8"
     for line in lines:
-        click.echo(masked(line).encode(encoding, "backslashreplace").decode(encoding), err=True, color=True)
+        aside(masked(line).encode(encoding, "backslashreplace").decode(encoding), color=True)
 
 
 def say(text: str) -> None:

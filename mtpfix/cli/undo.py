@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mtpfix.cli import options, summary
+from mtpfix.cli.guard import stoppable
 from mtpfix.cli.terminal import echo, page, say
 from mtpfix.output.text import listed
 
@@ -45,7 +46,8 @@ def run(source: str, way: Way, *, dry_run: bool) -> int:
     """Take it back, or show what would be; the exit code."""
     from mtpfix import api
 
-    undone = api.undone(source, way=way, dry_run=dry_run)
+    with stoppable():
+        undone = api.undone(source, way=way, dry_run=dry_run)
     if dry_run:
         from mtpfix.output import human
 
