@@ -25,12 +25,13 @@ Cells = tuple[Cell, ...]
 # Beyond these a header is hostile or odd, and the tree of tails would grow with every tensor.
 MAX_CELLS = 64
 MAX_TAILS = 10_000
+MAX_END = 1 << 16  # characters of padding and what stands before it
 MAX_PIECE = 1 << 20  # bytes from tensor to tensor, on average: more is blanks, which would be copied thrice
 
 _CHARACTER = r'[^"\\\x00-\x1f]'
-_STRING = f'"{_CHARACTER}*"'
+_STRING = f'"{_CHARACTER}*+"'  # possessive: a million of them leave nothing to come back to
 _NUMBER = "(?:0|[1-9][0-9]{0,18})"
-_METADATA = re.compile(rf'\{{"{METADATA}":\{{(?:{_STRING}:{_STRING}(?:,{_STRING}:{_STRING})*)?\}},"')
+_METADATA = re.compile(rf'\{{"{METADATA}":\{{(?:{_STRING}:{_STRING}(?:,{_STRING}:{_STRING})*+)?+\}},"')
 _TAIL = re.compile(
     rf'({_CHARACTER}*)" *:\{{"dtype":"([A-Z0-9_]+)","shape":\[((?:{_NUMBER}(?:,{_NUMBER})*)?)\],"data_offsets":'
 )
@@ -85,14 +86,13 @@ def _pieces(header: bytes) -> list[str]:
     metadata = _METADATA.match(text)
     if metadata is None and not text.startswith(_BEGIN):
         raise _Unusual
+    if not text[-MAX_END:].rstrip(" ").endswith(_END):
+        raise _Unusual
+    if len(text) > MAX_PIECE and len(text) > MAX_PIECE * (1 + text.count(_BETWEEN)):
+        raise _Unusual
     pieces = text.split(_BETWEEN)
-    if len(text) > MAX_PIECE * len(pieces):
-        raise _Unusual
     pieces[0] = pieces[0][metadata.end() if metadata else len(_BEGIN) :]
-    last = pieces[-1].rstrip(" ")
-    if not last.endswith(_END):
-        raise _Unusual
-    pieces[-1] = last.removesuffix(_END)
+    pieces[-1] = pieces[-1].rstrip(" ").removesuffix(_END)
     return pieces
 
 

@@ -6,12 +6,14 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import repeat
 
 from mtpfix.checkpoint.canonical import Cells, Tails, fold
-from mtpfix.checkpoint.headers import LENGTH_BYTES, decode
+from mtpfix.checkpoint.headers import LENGTH_BYTES, MAX_MODULES, MAX_TENSORS, beyond, check_room, decode
 from mtpfix.model import Cell, RawModule, Shard, Tensor
 from mtpfix.names import is_plain, split_name, tensor_name
 
 Row = tuple[str, str, tuple[int, ...]]
 WeightMap = Mapping[str, str]
+
+_BLANKS = b" " * 64
 
 
 class Collector:
@@ -35,7 +37,9 @@ class Collector:
     def add_header(self, shard: str, header: bytes, size: int) -> None:
         """Take in a shard of `size` bytes by its header. Raises UnreadableError for an invalid one."""
         data_bytes = size - LENGTH_BYTES - len(header)
-        header = header.rstrip(b" ")  # of 100 MB, all padding, nothing is copied
+        if header.endswith(_BLANKS) and not header[len(header) // 2 :].strip(b" "):
+            header = header.rstrip(b" ")  # of 100 MB, all padding, nothing is copied
+        check_room(header, self.tensor_count, shard)
         folded = fold(header, data_bytes, self._root)
         if folded is not None:
             self._add(shard, size, *folded)
@@ -66,10 +70,14 @@ class Collector:
         self.shards.append(Shard(shard, count, size))
         self.plain = self.plain and is_plain(shard)
         self.tensor_count += count
+        if self.tensor_count > MAX_TENSORS:
+            raise beyond(shard, f"with it {self.tensor_count:,} tensors are above the limit of {MAX_TENSORS:,}")
         for name in sorted(part.keys() & self.modules.keys()):
             seen = self.modules[name]
             self._spread.setdefault(name, [(seen.shard, seen.cells)]).append((shard, part.pop(name)))
         self.modules.update(zip(part, _raw_modules(part, shard), strict=True))
+        if len(self.modules) > MAX_MODULES:
+            raise beyond(shard, f"with it {len(self.modules):,} modules are above the limit of {MAX_MODULES:,}")
 
     def _shared(self, cells: Cells) -> Cells:
         return self._equal.setdefault(cells, cells)

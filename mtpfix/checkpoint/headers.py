@@ -20,6 +20,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
 
+from mtpfix import late
 from mtpfix.errors import UnreadableError
 from mtpfix.names import shown
 
@@ -27,6 +28,13 @@ LENGTH_BYTES = 8
 ALIGNED = 8  # where data begins, as the library writes it: blanks fill the header up
 MAX_HEADER_BYTES = 100_000_000
 MAX_DEPTH = 127
+# What the library would take and no model has: each bounds what a header costs to be read.
+FEW_BYTES = 1 << 20  # a header that is no longer is not counted through
+MAX_TENSORS = 500_000  # of a checkpoint; the largest have 300,000, in a hundred files
+MAX_MODULES = 250_000
+MAX_VALUES = 1_500_000  # of a header that is not spelled as the library spells it
+MAX_WIDE_BYTES = 1 << 25  # of one that is not ASCII: Python takes up to four bytes for each of its characters
+MAX_TEXT = 1 << 25  # of a name, a number, a value of the metadata
 METADATA = "__metadata__"
 
 DTYPE_BITS = {
@@ -56,6 +64,9 @@ DTYPE_BITS = {
 
 _WORD = 1 << 64  # the library counts in 64-bit words
 _FIELDS = ("dtype", "shape", "data_offsets")
+_OPENING = re.compile(rb"[ \t\n\r]*\{")
+_OFFSETS = b'"data_offsets"'
+_SPREE = late.pattern(rb'[^"]{%d}' % MAX_TEXT)
 _LFS = b"version https://git-lfs"
 _AGAIN = "download the file again, or export the checkpoint again"
 # A surrogate escape outside a pair; backslashes that are escaped themselves are taken out first.
@@ -113,14 +124,33 @@ def padded(header: bytes) -> bytes:
 def decode(header: bytes, data_bytes: int, file: str) -> tuple[Entry, ...]:
     """The tensors of a header, in header order. `data_bytes`: how many bytes follow the header in the file.
 
-    Raises UnreadableError for a header that the safetensors library would refuse.
+    Raises UnreadableError for a header that the safetensors library would refuse, and for one above MAX_VALUES.
     """
+    values = sum(header.count(sign) for sign in (b",", b"[", b"{")) if len(header) > FEW_BYTES else 0
+    if values > MAX_VALUES:
+        raise beyond(file, f"{values:,} values in the header are above the limit of {MAX_VALUES:,}")
     try:
         entries = _entries(_parse(header))
         check_cover(entries, data_bytes)
     except _Fault as fault:
         raise broken(file, str(fault)) from None
     return entries
+
+
+def check_room(header: bytes, tensors: int, file: str) -> None:
+    """Raise UnreadableError for a header that would take more time or room than any model's.
+
+    tensors  how many the checkpoint has without it
+    """
+    if len(header) <= FEW_BYTES:
+        return
+    if len(header) > MAX_WIDE_BYTES and not header.isascii():
+        raise beyond(file, f"a header of {len(header):,} bytes that is not ASCII; the limit is {MAX_WIDE_BYTES:,}")
+    if any(len(run[0].strip()) > MAX_TEXT // 2 for run in _SPREE.finditer(header)):
+        raise beyond(file, f"more than {MAX_TEXT:,} bytes of the header are one name, one value or one list")
+    tensors += header.count(_OFFSETS)
+    if tensors > MAX_TENSORS:
+        raise beyond(file, f"{tensors:,} tensors are above the limit of {MAX_TENSORS:,}")
 
 
 def check_cover(entries: Sequence[Entry], data_bytes: int) -> None:
@@ -150,12 +180,19 @@ def byte_size(dtype: str, shape: tuple[int, ...]) -> int | None:
     return None if bits % 8 else bits // 8
 
 
+def beyond(file: str, what: str) -> UnreadableError:
+    """The error for a safetensors file that may be valid and is larger than a model can need."""
+    return UnreadableError(f"{file}: {what}", subject=file, hint="no model needs as much: look at what wrote the file")
+
+
 def broken(file: str, what: str) -> UnreadableError:
     """The error for a safetensors file that cannot be trusted."""
     return UnreadableError(f"{file}: not a valid safetensors file: {what}", subject=file, hint=_AGAIN)
 
 
 def _parse(header: bytes) -> Any:
+    if not _OPENING.match(header):
+        raise _Fault("the header is no JSON object")
     try:
         text = header.decode("utf-8")
         parsed = _DECODER.decode(text)

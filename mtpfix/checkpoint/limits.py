@@ -1,4 +1,5 @@
-"""How long the lists of a quantization config may be. A config is hostile input: what no model needs is refused.
+"""How long the lists of a quantization config may be, and how many modules there may be. A checkpoint is hostile input:
+what no model needs is refused.
 
 The longest exclusion list known of a released model has 489 entries (DeepSeek-R1 NVFP4), none has more than a few
 dozen patterns. A list may name what the checkpoint holds one by one, so that a large checkpoint may have longer ones.
@@ -7,7 +8,7 @@ dozen patterns. A list may name what the checkpoint holds one by one, so that a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 from mtpfix.checkpoint.jsonfiles import CONFIG, DESCRIPTION
@@ -20,9 +21,11 @@ MOST_ENTRIES = 150_000  # in whatever checkpoint; a trillion parameters make 150
 FEW_ENTRIES = 10_000  # in a small checkpoint too
 MOST_PATTERNS = 2_000  # entries that only trying them out can match
 MOST_GROUPS = 100
+MOST_MODULES = 50_000  # beside the experts, which are judged in rows; the largest models have 3,000
 MOST_TARGETS = 20_000  # of all config groups together, in whatever checkpoint
 FEW_TARGETS = 2_000  # in a small checkpoint too
 
+_EXPERTS = ".experts."
 _INDEX = ".index.json"
 _CONFIGS = ("quantization_config", "compression_config")
 _GROUPS, _TARGETS = "config_groups", "targets"
@@ -40,6 +43,17 @@ def check_lists(files: Mapping[str, JsonFile], modules: int) -> None:
         elif not file.name.endswith(_INDEX):
             for part in _parts(file):
                 _check_part(file.name, part, modules)
+
+
+def check_modules(names: Collection[str], source: str) -> None:
+    """Raise UnreadableError for more modules than a model can have."""
+    count = sum(_EXPERTS not in name for name in names) if len(names) > MOST_MODULES else 0
+    if count > MOST_MODULES:
+        raise UnreadableError(
+            f"{source}: {count:,} modules beside the experts are above the limit of {MOST_MODULES:,}",
+            subject=source,
+            hint="no model has as many: look at what wrote the files",
+        )
 
 
 def _parts(file: JsonFile) -> Iterator[Mapping[str, Any]]:

@@ -19,7 +19,7 @@ from mtpfix.checkpoint.index import (
     shard_names,
 )
 from mtpfix.checkpoint.jsonfiles import CONFIG, NAMES, parse_json
-from mtpfix.checkpoint.limits import check_lists
+from mtpfix.checkpoint.limits import check_lists, check_modules
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Checkpoint, Index, JsonFile, Problem, RawModule, Source
 
@@ -66,6 +66,7 @@ def read_checkpoint(source: Source, files: Files, *, keep_index: bool = False) -
         index = _index(collector, files, names, parsed, problems, keep_index=keep_index)
     if not collector.shards:
         raise _no_weights(source, names, index)
+    check_modules(collector.modules, source.id)
     check_lists(parsed, len(collector.modules) + (len(index.ghosts) if index else 0))
     return Checkpoint(
         source=source,
