@@ -7,15 +7,16 @@ imported when something is written.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from mtpfix import analysis
 from mtpfix.checkpoint import opening
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.source import parse
-from mtpfix.errors import FindingsError, UsageError
+from mtpfix.errors import FindingsError, UnreadableError, UsageError
 from mtpfix.frozen import replace
 from mtpfix.model import Checkpoint, Explanation, Plan, Report, Source
 
@@ -27,10 +28,13 @@ if TYPE_CHECKING:
     from mtpfix.override import Override
     from mtpfix.store import UndoRecord, Way
 
+T = TypeVar("T")
 Pathish = str | os.PathLike[str]
 Scope = Literal["mtp", "all"]
 JOURNAL = ".mtpfix-journal.json"
 
+_LOOKS = 3  # at a directory that changes while it is read
+_FILES = (".json", ".safetensors")
 _A_DIRECTORY = "`hf download` makes a directory of a repository"
 
 
@@ -314,11 +318,13 @@ def snapshot(source: Pathish, *, access: Access | None = None) -> bytes:
     from mtpfix.checkpoint.bundle import pack
 
     access = access or Access()
-    with (
-        opening.naming(os.fspath(source)),
-        opening.opened(_mended(parse(source, access.revision)), access) as (found, files),
-    ):
-        return pack(found, files)
+
+    def packed(there: Source) -> bytes:
+        with opening.opened(there, access) as (found, files):
+            return pack(found, files)
+
+    with opening.naming(os.fspath(source)):
+        return _steady(parse(source, access.revision), packed)
 
 
 def read(source: Pathish, access: Access | None = None, *, keep_index: bool = False) -> Checkpoint:
@@ -328,7 +334,8 @@ def read(source: Pathish, access: Access | None = None, *, keep_index: bool = Fa
     """
     access = access or Access()
     with opening.naming(os.fspath(source)):
-        return opening.read(_mended(parse(source, access.revision)), access, keep_index=keep_index)
+        look = partial(opening.read, access=access, keep_index=keep_index)
+        return _steady(parse(source, access.revision), look)
 
 
 def _each(texts: str | Sequence[str]) -> tuple[str, ...]:
@@ -343,9 +350,51 @@ def _known(scope: Scope) -> Scope:
     return scope
 
 
+def _steady(source: Source, look: Callable[[Source], T]) -> T:
+    """What is read of a source: of a directory, what stood there at one moment, not one file before somebody changed
+    both and the other file after. Where that goes on and on, mtpfix at least writes nothing during the last look."""
+    if source.kind != "local":
+        return look(source)
+    for _ in range(_LOOKS):
+        _mended(source)
+        before = _stand(source)
+        if _has_journal(source):
+            continue
+        try:
+            found = look(source)
+        except UnreadableError:
+            if _stand(source) == before:
+                raise
+        else:
+            if _stand(source) == before:
+                return found
+    from mtpfix import store
+
+    with store.quiet(source.id):
+        return look(source)
+
+
+def _stand(source: Source) -> list[tuple[str, int, int, int]]:
+    """What tells whether a file of a directory was replaced or written."""
+    found = []
+    try:
+        names = sorted(name for name in os.listdir(source.id) if name.endswith(_FILES))
+    except (OSError, ValueError):
+        return []
+    for name in names:
+        with suppress(OSError):
+            status = os.stat(os.path.join(source.id, name))
+            found.append((name, status.st_ino, status.st_size, status.st_mtime_ns))
+    return found
+
+
+def _has_journal(source: Source) -> bool:
+    return os.path.lexists(os.path.join(source.id, JOURNAL))
+
+
 def _mended(source: Source) -> Source:
     """The source; a write in a directory that was killed half-way is finished or taken back first."""
-    if source.kind == "local" and os.path.lexists(os.path.join(source.id, JOURNAL)):
+    if source.kind == "local" and _has_journal(source):
         from mtpfix import store
 
         store.recover(source.id)

@@ -271,6 +271,15 @@ def recover(directory: str | Path) -> Outcome:
         return _recover(place)
 
 
+@contextlib.contextmanager
+def quiet(directory: str | Path) -> Iterator[None]:
+    """Meanwhile nobody writes in a directory with mtpfix; a change that was cut short is ended first. Raises as
+    `recover`."""
+    with _locked(directory) as place:
+        _recover(place)
+        yield
+
+
 # The steps of a change.
 
 
