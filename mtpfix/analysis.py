@@ -281,6 +281,11 @@ class _Study:
         """The tables of the releases that a plan must satisfy."""
         return [table for table in self.before if id(table.judge) in self.in_plan]
 
+    @property
+    def _after_in_plan(self) -> list[Table]:
+        """The same tables after the plan."""
+        return [after for before, after in zip(self.before, self.after, strict=True) if id(before.judge) in self.in_plan]
+
     def _is_out_of_step(self) -> bool:
         """Whether the index says something else than the headers, or is missing where it would help."""
         checkpoint = self.world.checkpoint
@@ -352,7 +357,7 @@ class _Study:
             rows_before=self.rows(self.before, self.wrong),
             rows_after=self.rows(self.after, self.left),
             solutions=self.solutions,
-            claims=claims(world, tabled, _in_scope(found, left, scope), left),
+            claims=claims(world, tabled, self._after_in_plan, _in_scope(found, left, scope), left),
             sidecar=self.sidecar(),
             reindex=self._reindex(),
             renames=self._renames(),

@@ -192,8 +192,18 @@ class Solver:
         self.base = self._try((), ())
 
     def solve(self, malformed: Callable[[str], bool]) -> Solution:
-        """The change that mends most and harms nothing; an empty one where nothing can be mended."""
-        removed = self._gone(malformed)
+        """The change that mends most and harms nothing; an empty one where nothing can be mended.
+
+        Where an entry that is at fault in one engine is what serves another, and no other spelling suits both, it stays.
+        """
+        for removed in dict.fromkeys((self._gone(malformed), ())):
+            found = self._worked_out(removed)
+            if found is not None:
+                return found
+        return Solution(self.fragment, self.where, (), ())
+
+    def _worked_out(self, removed: tuple[int, ...]) -> Solution | None:
+        """The change in which some entries go; None where it harms something or mends nothing."""
         added = self._faithful(removed)
         if removed or added or not self._settled():
             added = self._aliases(removed, added)
@@ -201,7 +211,7 @@ class Solver:
         removed, added = self._cancelled(removed, added)
         final = self._try(removed, self._entries(added))
         if self._faults(final) >= self._faults(self.base) or self._harmed(self.base, final):
-            return Solution(self.fragment, self.where, (), ())
+            return None
         return Solution(self.fragment, self.where, removed, added)
 
     # -- trials ------------------------------------------------------------------------------------------------
@@ -615,13 +625,14 @@ class Solver:
         self, removed: tuple[int, ...], added: tuple[Added, ...], at: int, state: Verdicts
     ) -> tuple[tuple[Added, ...], Verdicts]:
         """The entries with every alias that helps one judge and harms nothing, and what is decided with them."""
-        for choice in (*self._runtime_choices(at, state), *self._completions(at, state)):
-            for items in choice:
-                trial = (*added, *items)
-                after = self._try(removed, self._entries(trial))
-                if not self._harmed(state, after) and self._faults(after) < self._faults(state):
-                    added, state = trial, after
-                    break
+        for offered in (self._runtime_choices, self._completions):
+            for choice in offered(at, state):
+                for items in choice:
+                    trial = (*added, *items)
+                    after = self._try(removed, self._entries(trial))
+                    if not self._harmed(state, after) and self._faults(after) < self._faults(state):
+                        added, state = trial, after
+                        break
         return added, state
 
     def _runtime_choices(self, at: int, state: Verdicts) -> Iterator[list[tuple[Added, ...]]]:
@@ -632,14 +643,19 @@ class Solver:
             yield [(Added(entry, "alias", node.name, node.part, engine),) for entry in entries]
 
     def _completions(self, at: int, state: Verdicts) -> Iterator[list[tuple[Added, ...]]]:
-        """All shards of a fused module of which the list names some, the ones that are not stored too."""
+        """All shards of a fused module, the ones that are not stored too: the list names some of them, or the engine
+        takes each by its whole name alone (SGLang's MXFP8). The fused name comes along where others need it."""
         judge = self.judges[at]
+        part, engine = judge.part, judge.engine.name
         for row, answer in zip(judge.rows, state[at], strict=True):
-            if row.ask is not None and _halves(answer) and self._missing(judge, row, answer):
+            if row.ask is None or not self._missing(judge, row, answer):
+                continue
+            shards = tuple(_shard_names(judge, row)) if row.ask.layer == "linear" or _halves(answer) else ()
+            if shards and self.fmt.aliases(shards[0], "leaf"):
                 self._alone(row)
-                names = [(name, self.fmt.aliases(name, "leaf")) for name in _shard_names(judge, row)]
-                part, engine = judge.part, judge.engine.name
-                yield [tuple(Added(found[0], "alias", name, part, engine) for name, found in names if found)]
+                named = [tuple(Added(self.fmt.aliases(name, "leaf")[0], "alias", name, part, engine) for name in names)
+                         for names in (shards, (*shards, row.ask.runtime))]  # fmt: skip
+                yield named
 
     def _runtime_nodes(self, at: int, state: Verdicts) -> Iterator[Leaf]:
         """The nodes of a judge's own names that are missing: whole subtrees first, then what is in them.

@@ -50,6 +50,27 @@ def _gptq(out: int, in_: int) -> Tensors:
     }
 
 
+def _awq(out: int, in_: int) -> Tensors:
+    groups = _up(in_, 128)
+    return {
+        "qweight": ("I32", (in_, out // 8)),
+        "qzeros": ("I32", (groups, out // 8)),
+        "scales": ("F16", (groups, out)),
+    }
+
+
+def _bnb4(out: int, in_: int) -> Tensors:
+    half = out * in_ // 2
+    return {
+        "weight": ("U8", (half, 1)),
+        "weight.absmax": ("U8", (_up(half, 32),)),
+        "weight.quant_map": ("F32", (16,)),
+        "weight.nested_absmax": ("F32", (_up(half, 8192),)),
+        "weight.nested_quant_map": ("F32", (256,)),
+        "weight.quant_state.bitsandbytes__nf4": ("U8", (80,)),
+    }
+
+
 def _ct_w4a16(out: int, in_: int) -> Tensors:
     scale: Spec = ("BF16", (out, _up(in_, 128)))
     return {"weight_packed": ("I32", (out, in_ // 8)), "weight_scale": scale, "weight_shape": ("I64", (2,))}
@@ -84,6 +105,28 @@ SCHEMES: Mapping[str, Callable[[int, int], Tensors]] = {
     "ct-nvfp4": _ct_nvfp4,
     "ct-w4a16": _ct_w4a16,
     "gptq4": _gptq,
+    "awq4": _awq,
+    "ct-w8a8": lambda out, in_: {"weight": ("I8", (out, in_)), "weight_scale": ("F32", (out, 1))},
+    "int8-block": lambda out, in_: {
+        "weight": ("I8", (out, in_)), "weight_scale_inv": ("F32", (_up(out, 128), _up(in_, 128))),
+    },
+    "modelslim-w8a8": lambda out, in_: {
+        "weight": ("I8", (out, in_)), "weight_scale": ("F32", (out, 1)), "weight_offset": ("F32", (out, 1)),
+    },
+    "w4afp8": lambda out, in_: {
+        "weight": ("I8", (out, in_ // 2)), "weight_scale_inv": ("F32", (out, _up(in_, 128))),
+    },
+    "bnb4": _bnb4,
+    "hqq": lambda out, in_: {
+        "W_q": ("U8", (out * in_ // 2, 1)), "scale": ("F16", (out * in_ // 64, 1)), "zero": ("F16", (out * in_ // 64, 1)),
+    },
+    "torchao": lambda out, in_: {"weight:qdata": ("I8", (out, in_)), "weight:scale": ("F32", (out, 1))},
+    "mlx4": lambda out, in_: {
+        "weight": ("U32", (out, in_ // 8)), "scales": ("BF16", (out, in_ // 64)), "biases": ("BF16", (out, in_ // 64)),
+    },
+    "stacked": lambda out, _: {
+        "gate_up_proj": ("BF16", (2, 2 * out, out)), "down_proj": ("BF16", (2, out, out)),
+    },
     "dsv4-fp8": lambda out, in_: {
         "weight": ("F8_E4M3", (out, in_)), "scale": ("F8_E8M0", (_up(out, 128), _up(in_, 128))),
     },
@@ -332,12 +375,16 @@ ABSENT: Any = Nothing.ABSENT
 
 @dataclass(frozen=True)
 class Format:
-    """A format: the scheme that it stores, and its config around a list (`ABSENT`: without the list's key)."""
+    """A format: the scheme that it stores, and its config around a list (`ABSENT`: without the list's key).
+
+    described  the list is ModelSlim's description of every weight, in a file of its own
+    """
 
     scheme: str
     config: Callable[[Any], Json]
     sidecar: Callable[[Any], Json] | None = None
     per_layer: bool = False
+    described: bool = False
 
 
 def _with(base: Json, key: str, entries: Any) -> Json:
@@ -379,6 +426,27 @@ def _rules(entries: Any) -> Any:
     return {key: {} for key in entries} if keys else entries
 
 
+def _recipes(entries: Any) -> Any:
+    """AutoRound's `extra_config`: each key asks for 16 bits."""
+    keys = entries is not ABSENT and isinstance(entries, list) and all(isinstance(key, str) for key in entries)
+    return {key: {"bits": 16, "data_type": "fp"} for key in entries} if keys else entries
+
+
+def _flat(scheme: str, key: str, **base: Any) -> Format:
+    """A format whose config is some keys and a list."""
+    return Format(scheme, lambda entries: _with(base, key, entries))
+
+
+_ROUND = {
+    "quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4, "group_size": 128, "sym": True,
+    "data_type": "int",
+}  # fmt: skip
+_MX = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32, "scale_format": "e8m0", "ch_axis": -1,
+       "symmetric": None, "observer_cls": "PerBlockMXObserver"}  # fmt: skip
+_QUARK = {"quant_method": "quark", "quant_mode": "eager_mode", "layer_quant_config": {}, "layer_type_quant_config": {},
+          "global_quant_config": {"weight": {**_MX, "is_dynamic": False},
+                                  "input_tensors": {**_MX, "is_dynamic": True}},
+          "export": {"kv_cache_group": [], "pack_method": "reorder"}}  # fmt: skip
 _MIXED = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "producer": PRODUCER, "kv_cache_scheme": None}
 _MIXED_BESIDE = {"quant_algo": "MIXED_PRECISION", "kv_cache_quant_algo": None}
 FORMATS: Mapping[str, Format] = {
@@ -397,7 +465,27 @@ FORMATS: Mapping[str, Format] = {
     "ct-w4a16": _compressed("ct-w4a16", _INT4, None, "pack-quantized"),
     "fp8-block": Format("fp8-block", lambda entries: _with(_BLOCK, "modules_to_not_convert", entries)),
     "gptq": Format("gptq4", lambda entries: _with(_GPTQ, "dynamic", _rules(entries))),
-}
+    "awq": _flat("awq4", "modules_to_not_convert", quant_method="awq", bits=4, group_size=128, zero_point=True),
+    "auto-round": Format("gptq4", lambda entries: _with(_ROUND, "extra_config", _recipes(entries))),
+    "quark": _flat("mxfp4", "exclude", **_QUARK),
+    "mxfp8-method": _flat("mxfp8", "ignored_layers", quant_method="mxfp8", activation_scheme="dynamic"),
+    "w8a8-int8": _flat("ct-w8a8", "ignore", quant_method="w8a8_int8"),
+    "blockwise-int8": _flat("int8-block", "ignored_layers", quant_method="blockwise_int8",
+                            activation_scheme="dynamic", weight_block_size=[128, 128]),
+    "bitsandbytes": _flat("bnb4", "llm_int8_skip_modules", quant_method="bitsandbytes", load_in_4bit=True,
+                          bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True),
+    "torchao": _flat("torchao", "modules_to_not_convert", quant_method="torchao", quant_type={"default": {
+        "_type": "Int8WeightOnlyConfig", "_version": 2, "_data": {}}}),
+    "fbgemm-fp8": _flat("fp8-channel", "modules_to_not_convert", quant_method="fbgemm_fp8", activation_scale_ub=1200.0),
+    "hqq": _flat("hqq", "skip_modules", quant_method="hqq", quant_config={"weight_quant_params": {"nbits": 4}}),
+    "modelslim": Format("modelslim-w8a8", lambda entries: {}, described=True),
+    "mxfp4": _flat("mxfp4", "modules_to_not_convert", quant_method="mxfp4"),
+    "w4afp8": _flat("w4afp8", "ignored_layers", quant_method="w4afp8"),
+    "w8a8-fp8": _flat("fp8-channel", "ignore", quant_method="w8a8_fp8"),
+    "experts-int8": _flat("ct-w8a8", "ignore", quant_method="experts_int8"),
+    "mlx": _flat("mlx4", "ignore", group_size=64, bits=4),
+    "plain": Format("bf16", lambda entries: {}),
+}  # fmt: skip
 
 
 # --- building ---------------------------------------------------------------------------------------------------------
@@ -470,6 +558,17 @@ def quantized_layers(made: Model, scheme: str, stored: Mapping[str, str | Tensor
     return {name: algos[kind] for name, kind in kinds.items() if isinstance(kind, str) and kind in algos}
 
 
+def description(made: Model, scheme: str, stored: Mapping[str, str | Tensors], entries: Any) -> Json:
+    """ModelSlim's file: every weight that is stored quantized, and those that a list calls FLOAT."""
+    kinds = {name: stored.get(name, scheme if name in made.body else "bf16") for name in made.shapes}
+    floats = entries if isinstance(entries, list) else []
+    return {
+        "model_quant_type": "W8A8",
+        **{f"{name}.weight": "W8A8" for name, kind in kinds.items() if kind == scheme},
+        **{entry: "FLOAT" for entry in floats if isinstance(entry, str)},
+    }
+
+
 def parts(
     made: Model,
     fmt: str = "",
@@ -505,7 +604,9 @@ def parts(
     if found is not None:
         layers = {"quantized_layers": quantized_layers(made, found.scheme, stored or {})} if found.per_layer else {}
         own = {**found.config(_listed(ignore)), **layers, **(quant or {})}
-        config = _placed(config, place, own) if config_list else config
+        config = _placed(config, place, own) if config_list and own else config
+        if found.described:
+            files["quant_model_description.json"] = dump(description(made, found.scheme, stored or {}, _listed(ignore)))
         if sidecar is not None and found.sidecar is not None:
             beside = found.sidecar(_listed(sidecar))
             beside["quantization"] |= layers
@@ -569,6 +670,16 @@ def right_list(made: Model, fmt: str, *, draft: bool = True) -> list[str]:
         return [*kept, *(_globs(made) if draft else [])]
     if fmt.startswith("ct-"):
         return [*kept, *([*(f"re:^{_escaped(front)}\\..*" for front in fronts(made))] if draft else []), *_loose(made)]
+    if fmt == "auto-round":
+        return [*names] if not draft else [*kept, *(rf".*{_escaped(front)}\..*" for front in fronts(made)), *_loose(made)]
+    if fmt == "awq":
+        return [*kept, *([f"{front}." for front in fronts(made)] if draft else []), *(_loose(made) if draft else [])]
+    if fmt == "modelslim":
+        return [f"{name}.weight" for name in names]
+    if fmt == "hqq":
+        return list(dict.fromkeys(name.rpartition(".")[2] for name in names))
+    if fmt in ("mlx", "plain"):
+        return []
     if fmt == "gptq":
         return [f"-:^{_escaped(name)}$" for name in kept if name != "lm_head"] + (
             [f"-:^{_escaped(front)}\\..*" for front in fronts(made)] if draft else []

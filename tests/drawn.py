@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import checkpoints as known
 from checkpoints import ABSENT, FORMATS, MODELS, Json, Model, Shape
 from hypothesis import strategies as st
+from recorded import FAMILIES, MAKERS, SEPARATE, config_of, recorded
 
 from mtpfix.model import Checkpoint
 
@@ -21,6 +24,8 @@ FUSED = {
 }  # fmt: skip
 # The number of layers, and which of them are stored: numbers that begin alike, and the 61 that SGLang's mapper knows.
 DEPTHS = ((2, None), (2, None), (12, (0, 1)), (45, (0, 4)), (4, (0, 3)), (61, (0, 6)), (10, (1, 9)))
+STACK: Shape = (known.H, known.H + 1)  # a stack of experts; no matrix has this shape
+PLAIN = ("bf16", "stacked")
 BROAD = (
     "*",
     "model*",
@@ -81,10 +86,19 @@ class Case:
     style: int
 
     @property
+    def _written(self) -> list[Any]:
+        lists = [entries for entries in (self.ignore, self.sidecar) if isinstance(entries, list)]
+        return [entry for entries in lists for entry in entries]
+
+    @property
     def hostile(self) -> bool:
         """Whether a list holds something that is no text."""
-        lists = [entries for entries in (self.ignore, self.sidecar) if isinstance(entries, list)]
-        return any(not isinstance(entry, str) for entries in lists for entry in entries)
+        return any(not isinstance(entry, str) for entry in self._written)
+
+    @property
+    def irregular(self) -> bool:
+        """Whether a list holds a text that is no regex."""
+        return any(isinstance(entry, str) and not _is_regex(entry) for entry in self._written)
 
     def build(self, *, seed: int | None = None) -> Checkpoint:
         """The checkpoint. `seed`: with its tensors, shards and entries in another order."""
@@ -117,9 +131,17 @@ class Case:
         printer.text(repr(self))
 
 
+def _is_regex(text: str) -> bool:
+    try:
+        re.compile(text)
+    except re.error:
+        return False
+    return True
+
+
 def _count(made: Model) -> int:
-    inner = made.config.get("text_config", made.config)
-    count: int = inner["num_hidden_layers"]
+    found = config_of(made)
+    count: int = found.get("num_hidden_layers") or found["num_layers"]
     return count
 
 
@@ -143,16 +165,56 @@ DUMPS = (
 
 
 @st.composite
-def models(draw: Any, families: Sequence[str] = tuple(MODELS)) -> tuple[str, Model]:
+def models(draw: Any, families: Sequence[str] = FAMILIES) -> tuple[str, Model]:
     """A family's model, small, with one or two draft layers."""
     family = draw(st.sampled_from(families))
-    depth, stored = draw(st.sampled_from(DEPTHS if family != "gemma4_assistant" else DEPTHS[:1]))
-    drafts = draw(st.sampled_from((1, 1, 1, 2)))
+    made = draw(_made(family) if family in MAKERS else _of_record(family))
+    if family not in SEPARATE and draw(st.integers(0, 5)):
+        made = draw(slim(made))
+    return family, draw(stacked(made))
+
+
+@st.composite
+def _made(draw: Any, family: str) -> Model:
+    """A model written down here, of some depth."""
+    depth, stored = draw(st.sampled_from(DEPTHS if family not in SEPARATE else DEPTHS[:1]))
     options: Json = {}
     if family in ("qwen3_5",):
         options = draw(st.sampled_from(({}, {}, {"dense": True}, {"text": True})))
-    made = MODELS[family](layers=depth, experts=2, drafts=drafts, **options)
-    return family, only(made, stored, depth)
+    made = MAKERS[family](layers=depth, experts=2, drafts=draw(st.sampled_from((1, 1, 1, 1, 2))), **options)
+    return only(made, stored, depth)
+
+
+@st.composite
+def _of_record(draw: Any, family: str) -> Model:
+    """A model that an engine was given, with some of its target's layers."""
+    made = recorded(family)
+    layers = {found for name in made.body if (found := _layer(name, 10**6)) is not None}
+    count = 1 + max(layers, default=0)
+    kept = draw(st.sets(st.sampled_from(sorted(layers)), min_size=1, max_size=2)) if layers else None
+    return only(made, sorted(kept) if kept else None, count)
+
+
+@st.composite
+def slim(draw: Any, made: Model) -> Model:
+    """The model with a few modules of its target alone: what is not there costs no time, the draft is whole."""
+    groups = list(dict.fromkeys(group_of(name) for name in (*made.body, *made.kept)))
+    chosen = draw(st.sets(st.sampled_from(groups), min_size=1, max_size=4)) if groups else set()
+
+    def kept(names: Mapping[str, Shape]) -> dict[str, Shape]:
+        return {name: shape for name, shape in names.items() if group_of(name) in chosen}
+
+    return replace(made, body=kept(made.body), kept=kept(made.kept))
+
+
+@st.composite
+def stacked(draw: Any, made: Model) -> Model:
+    """Now and then the draft's experts in one tensor of three dimensions each, as Qwen3.5's own files hold them."""
+    holders = {known._holder(name) for name in made.draft if ".mlp.experts." in name}
+    if not holders or draw(st.integers(0, 5)):
+        return made
+    rest = {name: shape for name, shape in made.draft.items() if ".mlp.experts." not in name}
+    return replace(made, draft={**rest, **{name: STACK for name in sorted(holders)}})
 
 
 @st.composite
@@ -160,6 +222,7 @@ def storages(draw: Any, made: Model, scheme: str) -> dict[str, str]:
     """How the draft is stored (plain, quantized, mixed by fused modules or without regard to them), and odd modules."""
     way = draw(st.sampled_from(("plain", "plain", "plain", "quantized", "mixed", "unlike")))
     stored: dict[str, str] = {}
+    stacks = {name: "stacked" for name, shape in made.draft.items() if shape == STACK}
     if way == "quantized":
         stored = dict.fromkeys(made.draft, scheme)
     elif way in ("mixed", "unlike"):
@@ -175,12 +238,12 @@ def storages(draw: Any, made: Model, scheme: str) -> dict[str, str]:
     if draw(st.integers(0, 5)) == 0:
         heads = [name for name in made.kept if name != "lm_head" or draw(st.booleans())]
         stored |= {draw(st.sampled_from(heads)): scheme} if heads else {}
-    return {name: kind for name, kind in stored.items() if fits(made.shapes[name], kind)}
+    return {**{name: kind for name, kind in stored.items() if fits(made.shapes[name], kind)}, **stacks}
 
 
 def fits(shape: Shape, kind: str) -> bool:
     """Whether a layout can hold a matrix of this shape."""
-    return kind == "bf16" or (shape[0] % 16 == 0 and shape[1] % 32 == 0)
+    return kind == "bf16" or (shape != STACK and shape[0] % 16 == 0 and shape[1] % 64 == 0)
 
 
 def spellings(name: str) -> tuple[str, ...]:
@@ -203,6 +266,11 @@ def spellings(name: str) -> tuple[str, ...]:
     )  # fmt: skip
 
 
+def worded(fmt: str, name: str) -> str:
+    """A module's name as an entry of a format that wants more than the name."""
+    return f"-:^{name}$" if fmt == "gptq" else f"{name}.weight" if fmt == "modelslim" else name
+
+
 def keyed(entry: Any) -> Any:
     """An entry as a rule of GPTQ's `dynamic`."""
     if not isinstance(entry, str):
@@ -213,14 +281,14 @@ def keyed(entry: Any) -> Any:
 @st.composite
 def entries(draw: Any, made: Model, fmt: str, stored: dict[str, str]) -> Any:
     """A list: what the target needs (mostly), and for the draft right entries, wrong ones or none."""
-    plain_kept = [name for name in made.kept if stored.get(name, "bf16") == "bf16"]
+    plain_kept = [name for name in made.kept if stored.get(name, "bf16") in PLAIN]
     odd = [name for name in made.body if stored.get(name) == "bf16"]
     right = known.right_list(replace(made, kept=dict.fromkeys(plain_kept, (1, 1)), draft={}, bare={}), fmt, draft=False)
     found: list[Any] = right if draw(st.integers(0, 9)) else []
     if draw(st.integers(0, 3)):
-        found = found + [f"-:^{name}$" if fmt == "gptq" else name for name in dict.fromkeys(map(known._holder, odd))]
+        found = found + [worded(fmt, name) for name in dict.fromkeys(map(known._holder, odd))]
     drafts = [*made.draft, *made.bare]
-    plain = [name for name in drafts if stored.get(name, "bf16") == "bf16"]
+    plain = [name for name in drafts if stored.get(name, "bf16") in PLAIN]
     way = draw(st.sampled_from(("right", "none", "wrong", "wrong", "both", "some")))
     extra: list[Any] = []
     if way in ("right", "both"):
@@ -235,14 +303,14 @@ def entries(draw: Any, made: Model, fmt: str, stored: dict[str, str]) -> Any:
         extra += draw(st.lists(st.sampled_from(BROAD), max_size=1)) if draw(st.integers(0, 4)) == 0 else []
         extra += draw(st.lists(st.sampled_from(MALFORMED), max_size=1)) if draw(st.integers(0, 6)) == 0 else []
     if way == "some" and plain:
-        extra += draw(st.lists(st.sampled_from(plain), max_size=4, unique=True))
+        extra += map(partial(worded, fmt), draw(st.lists(st.sampled_from(plain), max_size=4, unique=True)))
     if fmt == "gptq":
         return list(dict.fromkeys(map(keyed, draw(st.permutations([*found, *extra])))))
     return [*found, *extra]
 
 
 @st.composite
-def cases(draw: Any, families: Sequence[str] = tuple(MODELS), formats: Sequence[str] = tuple(FORMATS)) -> Case:
+def cases(draw: Any, families: Sequence[str] = FAMILIES, formats: Sequence[str] = tuple(FORMATS)) -> Case:
     """Everything of a checkpoint."""
     family, made = draw(models(families))
     fmt = draw(st.sampled_from(formats))

@@ -21,7 +21,11 @@ from mtpfix.verdicts import Mismatch
 
 
 def claims(
-    world: World, tables: Sequence[Table], found: Iterable[Mismatch], left: Iterable[Mismatch]
+    world: World,
+    tables: Sequence[Table],
+    after_plan: Sequence[Table],
+    found: Iterable[Mismatch],
+    left: Iterable[Mismatch],
 ) -> Mapping[str, Sequence[Claim]]:
     """The mismatches by rule code. `left`: what is still wrong after the plan.
 
@@ -30,7 +34,7 @@ def claims(
     """
     still = {key_of(item): item for item in left}
     fragments = {id(table.judge): table.fragment for table in tables}
-    home = _Home(world, tables)
+    home = _Home(world, tables, after_plan)
     out: dict[str, list[Claim]] = {}
     for item in found:
         after = still.pop(key_of(item), None)
@@ -63,6 +67,8 @@ def _alike(before: Mismatch, after: Mismatch | None) -> bool:
     """Whether a module is still wrong in the same way; an entry that was at fault is so no longer where it went."""
     if after is None or (before.kind, before.answer.decision) != (after.kind, after.answer.decision):
         return False
+    if before.answer.error != after.answer.error:
+        return False
     return bool(after.answer.cause.pointer) or not before.answer.cause.pointer
 
 
@@ -76,9 +82,10 @@ def _entry_at_fault(item: Mismatch, fragment: Fragment | None) -> tuple[Location
 class _Home:
     """Finds the rule for a claim; remembers what it learned about entries and names."""
 
-    def __init__(self, world: World, tables: Sequence[Table]) -> None:
+    def __init__(self, world: World, tables: Sequence[Table], after_plan: Sequence[Table]) -> None:
         self.world = world
         self.tables = tables
+        self.after_plan = after_plan
         self._names: dict[tuple[object, ...], frozenset[str]] = {}
         self._fitting: dict[tuple[str, str], frozenset[str]] = {}
         self._beside: dict[str, dict[str, str]] = {}
@@ -106,12 +113,13 @@ class _Home:
         return self._unlisted(claim, fragment) if claim.fixed else self._cannot(claim)
 
     def _built_as_stored(self, item: Mismatch) -> bool:
-        """Whether the newest release of the same engine builds a module in the very scheme that is stored."""
+        """Whether the newest release of the same engine builds a module in the very scheme that is stored, as soon as it
+        gets to read the lists."""
         at = (item.judge.engine.name, item.judge.part)
         if at not in self._fitting:
             self._fitting[at] = frozenset(
                 name
-                for table in self.tables
+                for table in self.after_plan
                 if table.judge.profile.latest and (table.judge.engine.name, table.judge.part) == at
                 for row, answer in table.decided
                 if answer.scheme == row.unit.stored.scheme.name
@@ -127,7 +135,7 @@ class _Home:
         if fragment.file not in self._beside:
             self._beside[fragment.file] = {
                 row.unit.name: table.fragment.file
-                for table in self.tables
+                for table in self.after_plan
                 if table.judge.profile.latest and table.fragment is not None and table.fragment.file != fragment.file
                 for row, answer in table.decided
                 if answer.scheme == row.unit.stored.scheme.name
