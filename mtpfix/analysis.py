@@ -284,7 +284,9 @@ class _Study:
     @property
     def _after_in_plan(self) -> list[Table]:
         """The same tables after the plan."""
-        return [after for before, after in zip(self.before, self.after, strict=True) if id(before.judge) in self.in_plan]
+        return [
+            after for before, after in zip(self.before, self.after, strict=True) if id(before.judge) in self.in_plan
+        ]
 
     def _is_out_of_step(self) -> bool:
         """Whether the index says something else than the headers, or is missing where it would help."""

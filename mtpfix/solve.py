@@ -194,7 +194,7 @@ class Solver:
     def solve(self, malformed: Callable[[str], bool]) -> Solution:
         """The change that mends most and harms nothing; an empty one where nothing can be mended.
 
-        Where an entry that is at fault in one engine is what serves another, and no other spelling suits both, it stays.
+        An entry that is at fault in one engine and serves another stays where no other spelling suits both.
         """
         for removed in dict.fromkeys((self._gone(malformed), ())):
             found = self._worked_out(removed)
@@ -647,14 +647,16 @@ class Solver:
         takes each by its whole name alone (SGLang's MXFP8). The fused name comes along where others need it."""
         judge = self.judges[at]
         part, engine = judge.part, judge.engine.name
-        for row, answer in zip(judge.rows, state[at], strict=True):
+        for row, answer, names in zip(judge.rows, state[at], self.members[at], strict=True):
             if row.ask is None or not self._missing(judge, row, answer):
                 continue
-            shards = tuple(_shard_names(judge, row)) if row.ask.layer == "linear" or _halves(answer) else ()
+            shards: tuple[str, ...] = ()
+            if row.ask.layer == "linear" or _halves(answer):
+                shards = tuple(_shard_names(judge, row)) or _named_alike(row.ask.runtime, names)
             if shards and self.fmt.aliases(shards[0], "leaf"):
                 self._alone(row)
-                named = [tuple(Added(self.fmt.aliases(name, "leaf")[0], "alias", name, part, engine) for name in names)
-                         for names in (shards, (*shards, row.ask.runtime))]  # fmt: skip
+                named = [tuple(Added(self.fmt.aliases(name, "leaf")[0], "alias", name, part, engine) for name in group)
+                         for group in (shards, (*shards, row.ask.runtime))]  # fmt: skip
                 yield named
 
     def _runtime_nodes(self, at: int, state: Verdicts) -> Iterator[Leaf]:
@@ -813,6 +815,13 @@ def _shard_names(judge: Judge, row: Row) -> Iterator[str]:
         return
     fused = runtime.rpartition(".")[2]
     yield from (runtime.removesuffix(fused) + shard for shard in judge.packed.get(fused, ()))
+
+
+def _named_alike(runtime: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The names of modules that are fused into one, where the class tells no shards of it: SGLang knows some itself."""
+    head = runtime.rpartition(".")[0]
+    found = tuple(dict.fromkeys(f"{head}.{name.rpartition('.')[2]}" for name in names))
+    return found if len(found) > 1 else ()
 
 
 def compact(judge: Judge) -> tuple[Judge, tuple[tuple[str, ...], ...]]:

@@ -118,7 +118,8 @@ SCHEMES: Mapping[str, Callable[[int, int], Tensors]] = {
     },
     "bnb4": _bnb4,
     "hqq": lambda out, in_: {
-        "W_q": ("U8", (out * in_ // 2, 1)), "scale": ("F16", (out * in_ // 64, 1)), "zero": ("F16", (out * in_ // 64, 1)),
+        "W_q": ("U8", (out * in_ // 2, 1)),
+        **dict.fromkeys(("scale", "zero"), ("F16", (out * in_ // 64, 1))),
     },
     "torchao": lambda out, in_: {"weight:qdata": ("I8", (out, in_)), "weight:scale": ("F32", (out, 1))},
     "mlx4": lambda out, in_: {
@@ -671,7 +672,9 @@ def right_list(made: Model, fmt: str, *, draft: bool = True) -> list[str]:
     if fmt.startswith("ct-"):
         return [*kept, *([*(f"re:^{_escaped(front)}\\..*" for front in fronts(made))] if draft else []), *_loose(made)]
     if fmt == "auto-round":
-        return [*names] if not draft else [*kept, *(rf".*{_escaped(front)}\..*" for front in fronts(made)), *_loose(made)]
+        return (
+            [*names] if not draft else [*kept, *(rf".*{_escaped(front)}\..*" for front in fronts(made)), *_loose(made)]
+        )
     if fmt == "awq":
         return [*kept, *([f"{front}." for front in fronts(made)] if draft else []), *(_loose(made) if draft else [])]
     if fmt == "modelslim":

@@ -214,7 +214,7 @@ def stacked(draw: Any, made: Model) -> Model:
     if not holders or draw(st.integers(0, 5)):
         return made
     rest = {name: shape for name, shape in made.draft.items() if ".mlp.experts." not in name}
-    return replace(made, draft={**rest, **{name: STACK for name in sorted(holders)}})
+    return replace(made, draft={**rest, **dict.fromkeys(sorted(holders), STACK)})
 
 
 @st.composite

@@ -19,7 +19,7 @@ from mtpfix.families.patterns import key_of
 from mtpfix.storage.modules import stored_modules
 
 sys.path.append(str(Path(__file__).parent / "engines"))
-from records import ASKS, load_record  # noqa: E402
+from records import ASKS, load_record
 
 RECORDS: Mapping[str, str] = {
     "deepseek_v32": "v32-fp8b-draft-bf16",

@@ -113,8 +113,8 @@ class _Home:
         return self._unlisted(claim, fragment) if claim.fixed else self._cannot(claim)
 
     def _built_as_stored(self, item: Mismatch) -> bool:
-        """Whether the newest release of the same engine builds a module in the very scheme that is stored, as soon as it
-        gets to read the lists."""
+        """Whether the newest release of the same engine builds a module in the very scheme that is stored, once the
+        lists are what they should be."""
         at = (item.judge.engine.name, item.judge.part)
         if at not in self._fitting:
             self._fitting[at] = frozenset(
@@ -255,7 +255,8 @@ class _Home:
         One is enough: the part does not load without it, so that entries for the rest would be half a repair.
         """
         if id(judge) not in self._collisions:
-            rows = (row for table in self.tables if table.judge is judge for row in table.decided)
+            both = (*self.tables, *self.after_plan)  # a list that stops an engine hides what it then looks up
+            rows = (row for table in both if table.judge is judge for row in table.decided)
             found = (row.ask.runtime for row, answer in rows if row.ask and self._clashes(judge, row, answer))
             self._collisions[id(judge)] = next(found, "")
         return self._collisions[id(judge)]

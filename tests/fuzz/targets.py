@@ -13,21 +13,23 @@ import fnmatch
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any, TypeVar
 
 import jsonpatch
+from checkpoints import FORMATS, INDEX, MODELS, Memory, header, parts, right_list
 from safetensors import SafetensorError, deserialize
-from tiny import qwen3_next
 
 from mtpfix.analysis import analyse
 from mtpfix.checkpoint.canonical import Tails, fold
 from mtpfix.checkpoint.headers import decode, header_length
-from mtpfix.checkpoint.local import Folder
 from mtpfix.checkpoint.reading import read_checkpoint
+from mtpfix.decisions import judges, tables, world_of
 from mtpfix.engines import listing
+from mtpfix.engines.registry import ENGINES as ENGINE_MODELS
 from mtpfix.engines.vllm import matching
 from mtpfix.engines.vllm.entries import read
 from mtpfix.errors import MtpfixError, UnreadableError
@@ -36,6 +38,7 @@ from mtpfix.names import tensor_name
 from mtpfix.patch import ops, pointer
 from mtpfix.regexes import TooCostly, compiled
 from mtpfix.splice import splice
+from mtpfix.verdicts import mismatches
 
 T = TypeVar("T")
 LAYER = (
@@ -104,51 +107,118 @@ def headers(data: bytes) -> None:
         }
 
 
-class _Fuzzed(Folder):
-    """A sound checkpoint but for one file."""
+PLACES = tuple((family, fmt) for family in ("qwen3_next", "glm4_moe", "qwen3_5", "gemma4_assistant") for fmt in FORMATS)
+KEYS = (
+    "modules_to_not_convert", "ignored_layers", "ignore", "exclude", "exclude_modules", "dynamic", "extra_config",
+    "config_groups", "targets", "weights", "quant_method", "quant_algo", "quantized_layers", "quantization_config",
+    "quantization", "text_config", "compression_config", "layer_quant_config", "global_quant_config", "producer",
+    "weight_block_size", "block_name_to_quantize", "num_hidden_layers", "num_nextn_predict_layers", "layer_types",
+    "architectures", "model_type", "weight_map", "metadata", "bits", "format",
+)  # fmt: skip
+METHODS = (
+    "modelopt", "fp8", "compressed-tensors", "awq", "gptq", "quark", "auto-round", "mxfp4", "mxfp8", "torchao",
+    "bitsandbytes", "hqq", "w8a8_int8", "blockwise_int8", "fbgemm_fp8", "inc", "NVFP4", "FP8", "MIXED_PRECISION",
+)  # fmt: skip
+ENGINES = ("vllm", "sglang", "tensorrt-llm", "transformers", "vllm==0.33.0", "sglang==0.5.23", "vllm<0.14")
 
-    def __init__(self, root: str, name: str, raw: bytes) -> None:
-        super().__init__(root)
-        self._name, self._raw = name, raw
 
-    def names(self) -> list[str]:
-        return sorted({*super().names(), self._name})
-
-    def json_bytes(self, name: str) -> bytes:
-        return self._raw if name == self._name else super().json_bytes(name)
-
-
-PLACE = qwen3_next(Path(mkdtemp(prefix="mtpfix-fuzz-")), "mtp.layers.0*")
-FILES = ("config.json", "hf_quant_config.json", "model.safetensors.index.json")
+@cache
+def place(family: str, fmt: str) -> tuple[Mapping[str, Any], Memory]:
+    """A small sound checkpoint of a family in a format: its JSON files, and the place that they are read from."""
+    full = MODELS[family](layers=1, experts=1)
+    made = replace(full, kept=dict(list(full.kept.items())[:2]), body=dict(list(full.body.items())[:4]))
+    kept = right_list(made, fmt)
+    files, shards = parts(made, fmt, kept, sidecar=kept)
+    rows = {name: header(name, tensors) for name, tensors in shards.items()}
+    weights = {tensor: name for name, tensors in shards.items() for tensor in tensors}
+    values = {name: json.loads(value) for name, value in files.items() if isinstance(value, bytes)}
+    values |= {name: value for name, value in files.items() if not isinstance(value, bytes)}
+    texts = {name: json.dumps(value).encode() for name, value in values.items()}
+    return {**values, INDEX: {"metadata": {}, "weight_map": weights}}, Memory(texts, rows)
 
 
 def configs(data: bytes) -> None:
-    """Any bytes as a JSON file, or odd values in the places that count: a report, or an error that is meant."""
-    cursor = Cursor(data[1:])
-    file = FILES[data[0] % 3] if data else FILES[0]
-    raw = data[2:] if data[1:2] < b"\x20" else json.dumps(_changed(cursor, file)).encode()
+    """A sound checkpoint of some format with one JSON file changed here and there: a report, or an error that is meant.
+
+    A quarter of the inputs are worked out to the plan, for one engine; the rest are read and decided by all of them.
+    """
+    cursor = Cursor(data)
+    values, files = place(*cursor.one(PLACES))
+    name, whole, torn = cursor.one(tuple(values)), cursor.below(4) == 3, cursor.below(8) == 7
+    engine = cursor.one(ENGINES)
+    value = _mutated(cursor, values[name])
+    raw = json.dumps(value).encode()
+    texts = {**files.texts, name: _torn(cursor, raw) if torn else raw}
     try:
-        analyse(read_checkpoint(Source("local", "fuzzed"), _Fuzzed(str(PLACE), file, raw)), scope="all")
+        checkpoint = read_checkpoint(Source("local", "fuzzed"), Memory(texts, files.shards))
+        if whole:
+            analyse(checkpoint, scope="all", engines=[engine])
+        else:
+            world = world_of(checkpoint)
+            for table in tables(world, judges(world, [ENGINE_MODELS[engine.partition("=")[0].partition("<")[0]]])):
+                list(mismatches(world, table))
     except MtpfixError:
         return
 
 
-def _changed(cursor: Cursor, file: str) -> Any:
-    path = PLACE / file
-    value = json.loads(path.read_text()) if path.exists() else {"weight_map": {"mtp.fc.weight": "model.safetensors"}}
-    for _ in range(1 + cursor.below(3)):
-        holder = value
-        while True:
-            key = cursor.one([*holder, "modules_to_not_convert", "exclude", "dynamic", "config_groups", "quant_method"])
-            inner = holder.get(key)
-            if not isinstance(inner, dict) or not inner or cursor.below(4) == 0:
-                break
-            holder = inner
-        if isinstance(inner, list) and cursor.below(2):
-            inner.insert(cursor.below(len(inner) + 1), cursor.value(2))
+def _mutated(cursor: Cursor, value: Any) -> Any:
+    """The value with some of its keys, list entries and types changed, or with parts of another file put in."""
+    value = json.loads(json.dumps(value))
+    for _ in range(1 + cursor.below(4)):
+        path = _walk(cursor, value)
+        held = value
+        for step in path[:-1]:
+            held = held[step]
+        new = _odd(cursor)
+        if not path:
+            value = new if cursor.below(16) == 15 else value
+        elif isinstance(held, list) and cursor.below(2):
+            held.insert(path[-1], new)
+        elif isinstance(held, dict) and cursor.below(2):
+            held[cursor.one(KEYS)] = new
+        elif cursor.below(4) == 3:
+            del held[path[-1]]
         else:
-            holder[key] = cursor.one(("modelopt", "fp8", "compressed-tensors", "awq", "gptq", "quark", cursor.value()))
+            held[path[-1]] = new
     return value
+
+
+def _walk(cursor: Cursor, value: Any) -> list[Any]:
+    """A path into a value, as deep as the bytes say."""
+    path: list[Any] = []
+    while isinstance(value, (dict, list)) and value and (not path or cursor.below(5)):
+        steps = list(value) if isinstance(value, dict) else range(len(value))
+        path.append(steps[cursor.below(256) % len(steps)])
+        value = value[path[-1]]
+    return path
+
+
+def _odd(cursor: Cursor) -> Any:
+    kind = cursor.below(8)
+    if kind == 0:
+        return cursor.one(METHODS)
+    if kind == 1:
+        values = place(*cursor.one(PLACES))[0]
+        found: Any = values[cursor.one(tuple(values))]
+        for step in _walk(cursor, found):
+            found = found[step]
+        return found
+    if kind == 2:
+        return cursor.one(
+            (10**30, -1, 0, 1e308, 2**63, "x" * 300, "\x00\n\u202e", "\ud800", "(a+)+$", "re:(", "re:.*", [])
+        )
+    if kind == 3:
+        return [cursor.name() for _ in range(cursor.below(6))]
+    if kind == 4:
+        return {cursor.one(KEYS): cursor.value(2) for _ in range(cursor.below(3))}
+    return cursor.value()
+
+
+def _torn(cursor: Cursor, raw: bytes) -> bytes:
+    """The text with some bytes gone or replaced."""
+    at = cursor.below(256) * 256 + cursor.below(256)
+    at %= len(raw) + 1
+    return raw[:at] + bytes(cursor.below(256) for _ in range(cursor.below(4))) + raw[at + cursor.below(4) :]
 
 
 def splices(data: bytes) -> None:

@@ -1,0 +1,58 @@
+"""What the long runs of the laws found: checkpoints that broke one, and what is right for them."""
+
+from __future__ import annotations
+
+import pytest
+from checkpoints import MODELS, build, qwen3_5
+from recorded import recorded
+
+from mtpfix.analysis import analyse
+from mtpfix.model import Report
+
+
+def draft(report: Report, engine: str, release: str) -> str:
+    rows = report.after or report.engines
+    return next(row.verdict for row in rows if row.engine == engine and row.part == "draft" and release in row.releases)
+
+
+@pytest.mark.parametrize("family", ["gemma4_assistant", "qwen3_5"])
+def test_shards_are_named_one_by_one_where_nothing_else_is_taken(family: str) -> None:
+    """SGLang's MXFP8 takes an entry for a whole name, stars to the letter, and asks for each shard of a fused linear
+    (sglang-0.5.23 srt/layers/quantization/fp8.py:288-296, utils.py:48-100)."""
+    made = MODELS[family]()
+    report = analyse(build(made, "mxfp8", list(made.kept)), scope="all")
+    assert report.status == "fixable"
+    assert draft(report, "sglang", "0.5.23") == draft(report, "vllm", "0.33.0") == "loads"
+    added = {edit.value.rpartition(".")[2] for edit in report.plan.edits}
+    assert {"gate_proj", "up_proj", "q_proj", "k_proj", "v_proj"} <= added
+
+
+def test_shards_that_sglang_knows_by_itself_are_completed() -> None:
+    """The EAGLE class of Llama tells no packed mapping; SGLang from 0.5.11 on knows gate_up_proj's shards itself
+    (sglang-0.5.11 srt/layers/quantization/utils.py is_layer_skipped) and stops where the list names one of two."""
+    listed = [f"layers.0.{name}_proj" for name in ("self_attn.k", "self_attn.q", "self_attn.o", "mlp.up")]
+    report = analyse(build(recorded("eagle_llama"), "modelopt-fp8", listed), scope="all")
+    assert report.status == "fixable"
+    assert draft(report, "sglang", "0.5.23") == draft(report, "sglang", "0.5.9") == "loads"
+
+
+def test_what_stays_once_a_broken_list_is_mended_is_no_error_of_the_list() -> None:
+    """vLLM 0.17 has no MXFP8 experts, whatever the list says; other releases load the checkpoint after the plan."""
+    made = qwen3_5()
+    report = analyse(build(made, "mxfp8", [*made.kept, {"lm_head": 1}]), scope="all")
+    assert report.status == "fixable"
+    assert {finding.rule for finding in report.findings if finding.fix != "safe"} == {"MTP008"}
+    assert not [finding for finding in report.findings if finding.fix != "safe" and finding.severity == "error"]
+
+
+def test_an_entry_that_one_engine_needs_stays_though_it_harms_another() -> None:
+    """Without its star SGLang below 0.5.18 takes a leaf of latent attention for every layer's, with it SGLang's MXFP8
+    from 0.5.18 on takes it for none; vLLM still gets the name that it asks for."""
+    made = recorded("bailing")
+    leaf = "attention.kv_b_proj"
+    draft_names = [name for name in made.draft if not name.endswith("down_proj")]
+    stored = {**dict.fromkeys(draft_names, "mxfp8"), f"model.layers.1.{leaf}": "bf16"}
+    kept = [name for name in made.kept if ".mlp.gate" in name or name == "lm_head"]
+    report = analyse(build(made, "mxfp8", [*kept, f"model.layers.1.{leaf}"], stored=stored), scope="all")
+    assert "remove" not in {edit.op for edit in report.plan.edits}
+    assert "model.layers.1.self_attn.kv_b_proj" in {str(edit.value).rstrip("*") for edit in report.plan.edits}
