@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from mtpfix.frozen import dataclass, field
+from mtpfix.frozen import NamedTuple, dataclass, field
 from mtpfix.names import counted
 from mtpfix.regexes import TooCostly, compiled
 

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
-from typing import NamedTuple
+
+from mtpfix.frozen import NamedTuple
 
 _SMALL = 250_000  # pairs of lines that difflib may compare
 _NO_BREAK = "\\ No newline at end of file\n"

@@ -1,25 +1,31 @@
-"""Frozen dataclasses that cost next to nothing to define.
+"""Frozen dataclasses and named tuples that cost next to nothing to define.
 
-`@dataclass(frozen=True, slots=True)` means what it means in the standard library, and type checkers see the standard
-library's own. But that compiles six functions a class, 0.7 ms on Python 3.11: with a hundred classes, 40 % of what
-`mtpfix check` takes on a small checkpoint. Here a class shares its methods with all others, and `__init__`, the one
-that has to be fast and so has to be compiled, is compiled once for all classes with as many fields. It fills the slots
-directly, which takes less than half of the time that the standard library's takes.
+`@dataclass(frozen=True, slots=True)` and `NamedTuple` mean what they mean in the standard library, and type checkers
+see the standard library's own. But those compile six functions a class and one a tuple, 0.7 and 0.2 ms on Python 3.11:
+with a hundred classes, 40 % of what `mtpfix check` takes on a small checkpoint. Here a class shares its methods with
+all others. `__init__` and `__new__`, which have to be fast, are written down once for each number of fields
+(mtpfix/written.py) and get the names of the class's own. An `__init__` fills the slots directly, which takes less than
+half of the time that the standard library's takes.
 
-Left out is what nothing here uses: mutable and ordered classes, inheritance of fields, InitVar, keyword-only fields.
+Left out is what nothing here uses: mutable and ordered classes, inheritance of fields, InitVar, keyword-only fields;
+a tuple's `_make`.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
 from operator import attrgetter
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["dataclass", "field", "replace"]
+from mtpfix.written import INITS, NEWS
+
+__all__ = ["NamedTuple", "dataclass", "field", "replace"]
 
 if TYPE_CHECKING:
     from dataclasses import dataclass, field, replace
+    from typing import NamedTuple
+
+    _tuplegetter: Any
 else:
 
     def dataclass(*, frozen, slots=False):
@@ -34,6 +40,39 @@ else:
     def replace(value, /, **changes):
         """The value with some fields changed."""
         return type(value)(**{name: getattr(value, name) for name in value.__match_args__} | changes)
+
+    class _Rows(type):
+        """Makes a named tuple of a class body."""
+
+        def __new__(meta, name, bases, body):
+            return super().__new__(meta, name, bases, _row(body) if bases != (tuple,) else body)
+
+    class NamedTuple(tuple, metaclass=_Rows):
+        """The base of a named tuple."""
+
+        __slots__ = ()
+
+        def _replace(self, /, **changes):
+            fields = dict(zip(self._fields, self)) | changes  # noqa: B905 - they are as many
+            return type(self)(**fields)
+
+        def _asdict(self):
+            return dict(zip(self._fields, self))  # noqa: B905
+
+        def __repr__(self):
+            held = zip(self._fields, self)  # noqa: B905
+            return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in held)})"
+
+        def __getnewargs__(self):
+            return tuple(self)
+
+    try:  # as the standard library's own
+        from _collections import _tuplegetter
+    except ImportError:
+        from operator import itemgetter
+
+        def _tuplegetter(at, doc):
+            return property(itemgetter(at), doc=doc)
 
 
 _NO_DEFAULT = ...
@@ -73,12 +112,17 @@ class _Fields:
 def _with_slots(cls: Any) -> Any:
     fields = _fields_of(cls)
     body = {name: value for name, value in cls.__dict__.items() if name not in (*fields, "__dict__", "__weakref__")}
-    body |= {"__slots__": tuple(fields), "__qualname__": cls.__qualname__}
-    return _equipped(type(cls)(cls.__name__, cls.__bases__, body), fields)
+    made = _SHARED | {"_fields_": fields, "__match_args__": tuple(fields)} | body
+    made |= {"__slots__": tuple(fields), "__qualname__": cls.__qualname__}
+    return type(cls)(cls.__name__, cls.__bases__, made)
 
 
 def _with_dict(cls: Any) -> Any:
-    return _equipped(cls, _fields_of(cls))
+    fields = _fields_of(cls)
+    for name, value in (_SHARED | {"_fields_": fields, "__match_args__": tuple(fields)}).items():
+        if name not in cls.__dict__:
+            setattr(cls, name, value)
+    return cls
 
 
 def _fields_of(cls: Any) -> dict[str, _Field]:
@@ -86,43 +130,36 @@ def _fields_of(cls: Any) -> dict[str, _Field]:
     return {name: value if isinstance(value, _Field) else _Field(value) for name, value in held}
 
 
-def _equipped(cls: Any, fields: dict[str, _Field]) -> Any:
-    """The class with what makes it a frozen dataclass, as far as it does not bring its own."""
-    attributes = {
-        "_fields_": fields,
-        "__match_args__": tuple(fields),
-        "__dataclass_fields__": _Fields(),
-        "__init__": _first_init(cls, fields),
-        "__repr__": _repr(tuple(name for name, found in fields.items() if found.repr)),
-        "__setattr__": _refused,
-        "__delattr__": _refused,
-        "__reduce__": _reduce,
-        **_comparison(tuple(name for name, found in fields.items() if found.compare)),
-    }
-    for name, value in attributes.items():
-        if name not in cls.__dict__:
-            setattr(cls, name, value)
-    return cls
+def _owner(value: object) -> Any:
+    """The dataclass that a value is of, which is its class or what that inherits from."""
+    return next(cls for cls in type(value).__mro__ if "_fields_" in cls.__dict__)
 
 
-def _comparison(names: tuple[str, ...]) -> dict[str, Any]:
-    """`__eq__` and `__hash__` by the fields; the work is done outside of Python's own loop."""
-    values = attrgetter(*names) if names else type  # of one field the bare value: as good to compare and to hash
-
-    def __eq__(self: Any, other: Any) -> Any:
-        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
-
-    def __hash__(self: Any) -> int:
-        return hash(values(self))
-
-    return {"__eq__": __eq__, "__hash__": __hash__}
+# What every class starts with. The methods that have to be fast put the class's own in their place.
 
 
-def _repr(names: tuple[str, ...]) -> Any:
-    def __repr__(self: Any) -> str:
-        return f"{self.__class__.__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
+def _init(self: Any, *args: Any, **kwargs: Any) -> None:
+    cls = _owner(self)
+    cls.__init__ = _init_of(cls, cls._fields_)
+    cls.__init__(self, *args, **kwargs)
 
-    return __repr__
+
+def _eq(self: Any, other: Any) -> Any:
+    cls = _owner(self)
+    cls.__eq__, cls.__hash__ = _comparison(cls._fields_)
+    return cls.__eq__(self, other)
+
+
+def _hash(self: Any) -> int:
+    cls = _owner(self)
+    cls.__eq__, cls.__hash__ = _comparison(cls._fields_)
+    found: int = cls.__hash__(self)
+    return found
+
+
+def _repr(self: Any) -> str:
+    shown = (name for name, found in _owner(self)._fields_.items() if found.repr)
+    return f"{self.__class__.__qualname__}({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
 
 def _refused(self: Any, name: str, *_: Any) -> None:
@@ -136,40 +173,107 @@ def _reduce(self: Any) -> tuple[Any, ...]:
     return self.__class__, tuple(getattr(self, name) for name in self.__match_args__)
 
 
-def _first_init(cls: Any, fields: dict[str, _Field]) -> Any:
-    """An `__init__` that puts the compiled one in its place."""
+_SHARED: dict[str, Any] = {
+    "__init__": _init,
+    "__eq__": _eq,
+    "__hash__": _hash,
+    "__repr__": _repr,
+    "__setattr__": _refused,
+    "__delattr__": _refused,
+    "__reduce__": _reduce,
+    "__dataclass_fields__": _Fields(),
+}
+
+
+def _comparison(fields: dict[str, _Field]) -> tuple[Any, Any]:
+    """`__eq__` and `__hash__` by the fields; the work is done outside of Python's own loop."""
+    names = [name for name, found in fields.items() if found.compare]
+    values = attrgetter(*names) if names else type  # of one field the bare value: as good to compare and to hash
+
+    def __eq__(self: Any, other: Any) -> Any:
+        return values(self) == values(other) if other.__class__ is self.__class__ else NotImplemented
+
+    def __hash__(self: Any) -> int:
+        return hash(values(self))
+
+    return __eq__, __hash__
+
+
+def _init_of(cls: Any, fields: dict[str, _Field]) -> Any:
+    """The `__init__` of a class."""
+    puts = [_put(cls, name, found) for name, found in fields.items()]
+    optional = [found for found in fields.values() if found.factory is not None or found.default is not _NO_DEFAULT]
+    defaults = tuple(found.default for found in optional)
+    filled = _written(puts, fields, defaults) if len(fields) < len(INITS) else _walked(puts, fields, defaults)
+    return _checked(filled) if hasattr(cls, "__post_init__") else filled
+
+
+def _put(cls: Any, name: str, found: _Field) -> Any:
+    """What fills a field. A field with a factory for its default has `...` for a default."""
+    put = getattr(cls, name).__set__ if "__slots__" in cls.__dict__ else _keeper(name)
+    make = found.factory
+    return put if make is None else lambda self, value: put(self, make() if value is ... else value)
+
+
+def _keeper(name: str) -> Any:
+    def put(self: Any, value: Any) -> None:
+        self.__dict__[name] = value
+
+    return put
+
+
+def _written(puts: list[Any], fields: dict[str, _Field], defaults: tuple[Any, ...]) -> Any:
+    """The `__init__` for as many fields, with the names of these."""
+    code = INITS[len(fields)].__code__.replace(co_varnames=("self", *fields))
+    return FunctionType(code, {f"put{at}": put for at, put in enumerate(puts)}, "__init__", defaults)
+
+
+def _walked(puts: list[Any], fields: dict[str, _Field], defaults: tuple[Any, ...]) -> Any:
+    """The same for more fields than are written down: large values are few."""
+    names = tuple(fields)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        cls.__init__ = _compiled_init(cls, fields)
-        cls.__init__(self, *args, **kwargs)
+        for put, value in zip(puts, _given(self.__class__, names, defaults, args, kwargs), strict=True):
+            put(self, value)
 
     return __init__
 
 
-def _compiled_init(cls: Any, fields: dict[str, _Field]) -> Any:
-    """The `__init__` of a class: one for such fields, with the names of this class's."""
-    slots = "__slots__" in cls.__dict__
-    made = tuple(found.factory is not None for found in fields.values())
-    code = _code(made, slots, hasattr(cls, "__post_init__")).replace(co_varnames=("self", *fields))
-    scope: dict[str, Any] = {}
-    for at, (name, found) in enumerate(fields.items()):
-        scope[f"put{at}"] = getattr(cls, name).__set__ if slots else name
-        scope[f"make{at}"] = found.factory
-    optional = [found for found in fields.values() if found.factory is not None or found.default is not _NO_DEFAULT]
-    return FunctionType(code, scope, "__init__", tuple(found.default for found in optional))
+def _given(
+    cls: Any, names: tuple[str, ...], defaults: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
+    """The values of all fields. Raises TypeError as a call does that does not fit."""
+    given = dict(zip(names, args))  # noqa: B905 - the rest is given by name or has a default
+    held = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True)) | given | kwargs
+    if len(args) > len(names) or held.keys() != set(names) or not kwargs.keys().isdisjoint(given):
+        raise TypeError(f"{cls.__name__}() takes {', '.join(names)}")
+    return tuple(held[name] for name in names)
 
 
-@lru_cache(maxsize=256)
-def _code(made: tuple[bool, ...], slots: bool, checked: bool) -> CodeType:
-    """The code of an `__init__`. `made`: which fields have a factory for their default; their default is `...`."""
-    body = []
-    for at, factory in enumerate(made):
-        value = f"make{at}() if field{at} is ... else field{at}" if factory else f"field{at}"
-        body.append(f"put{at}(self, {value})" if slots else f"self.__dict__[put{at}] = {value}")
-    if checked:
-        body.append("self.__post_init__()")
-    parameters = ", ".join(("self", *(f"field{at}" for at in range(len(made)))))
-    scope: dict[str, Any] = {}
-    exec(f"def __init__({parameters}):\n  " + "\n  ".join(body or ["pass"]), scope)  # noqa: S102 - our own text
-    code: CodeType = scope["__init__"].__code__
-    return code
+def _checked(filled: Any) -> Any:
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        filled(self, *args, **kwargs)
+        self.__post_init__()
+
+    return __init__
+
+
+def _row(body: dict[str, Any]) -> dict[str, Any]:
+    """The body of a named tuple's class."""
+    names = tuple(body["__annotations__"])
+    defaults = {name: body[name] for name in names if name in body}
+    made = _new(names, tuple(defaults.values()))
+    own = {"__slots__": (), "_fields": names, "__match_args__": names, "_field_defaults": defaults, "__new__": made}
+    return body | own | {name: _tuplegetter(at, "") for at, name in enumerate(names)}
+
+
+def _new(names: tuple[str, ...], defaults: tuple[Any, ...]) -> Any:
+    """The `__new__` of a named tuple."""
+    if len(names) < len(NEWS):
+        code = NEWS[len(names)].__code__.replace(co_varnames=("cls", *names))
+        return FunctionType(code, {"new": tuple.__new__}, "__new__", defaults)
+
+    def __new__(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        return tuple.__new__(cls, _given(cls, names, defaults, args, kwargs))
+
+    return __new__

@@ -7,9 +7,9 @@ never change what an earlier one found.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from mtpfix.frozen import dataclass, field
+from mtpfix.frozen import NamedTuple, dataclass, field
 
 Part = Literal["target", "draft"]
 Layer = Literal["linear", "moe", "lm_head", "embedding"]

@@ -17,10 +17,11 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from mtpfix import patch
 from mtpfix.errors import UnreadableError, WriteError
+from mtpfix.frozen import NamedTuple
 from mtpfix.model import Edit
 
 _NOT_JSON = "Mend the spot: JSON has no comments, no trailing commas and double quotes only."

@@ -41,11 +41,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from mtpfix import bulk
 from mtpfix.errors import READ_HINT, ConflictError, UnreadableError, UsageError, WriteError
-from mtpfix.frozen import dataclass, replace
+from mtpfix.frozen import NamedTuple, dataclass, replace
 from mtpfix.merging import taken_back
 from mtpfix.output.text import listed
 

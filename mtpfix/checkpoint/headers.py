@@ -18,10 +18,11 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from mtpfix import late
 from mtpfix.errors import UnreadableError
+from mtpfix.frozen import NamedTuple
 from mtpfix.names import shown
 
 LENGTH_BYTES = 8

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from mtpfix.checkpoint.headers import front
 from mtpfix.checkpoint.reading import Files, HeaderRow
 from mtpfix.errors import UnreadableError
-from mtpfix.frozen import dataclass, replace
+from mtpfix.frozen import NamedTuple, dataclass, replace
 
 
 class Packed(NamedTuple):

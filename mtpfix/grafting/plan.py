@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from mtpfix import analysis
 from mtpfix.checkpoint.headers import LENGTH_BYTES, decode
@@ -18,7 +17,7 @@ from mtpfix.checkpoint.reading import read_checkpoint
 from mtpfix.checkpoint.recorded import Held, Packed, packed
 from mtpfix.decisions import World, world_of
 from mtpfix.errors import RefusedError
-from mtpfix.frozen import dataclass, field, replace
+from mtpfix.frozen import NamedTuple, dataclass, field, replace
 from mtpfix.grafting import fp8, loaders
 from mtpfix.grafting.fit import misfits
 from mtpfix.grafting.index import indexed

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from os.path import commonprefix
 from string import digits
-from typing import NamedTuple
+
+from mtpfix.frozen import NamedTuple
 
 _BRACES = frozenset("{},")
 _SHORTEST_RANGE = 3

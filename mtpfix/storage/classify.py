@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
 
+from mtpfix.frozen import NamedTuple
 from mtpfix.model import Cell, StoredScheme
 from mtpfix.storage.layouts import Dims, Parts, Shape
 from mtpfix.storage.schemes import (

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
+from mtpfix.frozen import NamedTuple
 from mtpfix.model import Cell
 
 Shape = tuple[int, ...]

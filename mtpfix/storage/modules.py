@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from operator import itemgetter
-from typing import NamedTuple
 
+from mtpfix.frozen import NamedTuple
 from mtpfix.model import Cell, Checkpoint, RawModule, StoredModule, StoredScheme, Tensor
 from mtpfix.names import MAX_NAME, natural_key, tensor_name
 from mtpfix.storage.classify import classify

@@ -7,8 +7,9 @@ Only names that stand for the same numbers are here: what dequantizes a weight b
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from mtpfix.frozen import NamedTuple
 from mtpfix.model import Cell
 from mtpfix.storage.schemes import FLOAT
 

@@ -9,9 +9,8 @@ export.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from mtpfix.frozen import dataclass
+from mtpfix.frozen import NamedTuple, dataclass
 from mtpfix.storage.layouts import (
     Fit,
     Solve,

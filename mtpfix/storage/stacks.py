@@ -7,9 +7,9 @@ linear layer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from mtpfix import late
+from mtpfix.frozen import NamedTuple
 from mtpfix.model import Cell
 
 # How the name of a stack's tensor goes on -> what the tensor would be called in a linear layer.

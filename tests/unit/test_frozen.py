@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import pickle
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -65,7 +65,7 @@ def both(request: pytest.FixtureRequest) -> tuple[Any, Any]:
 
 @pytest.fixture(params=[0, 100], ids=["first", "later"])
 def instances(request: pytest.FixtureRequest) -> int:
-    """How many instances there have been: the first few are filled without a compiled `__init__`."""
+    """How many instances there have been: the first makes the `__init__` of the class."""
     found: int = request.param
     return found
 
@@ -151,3 +151,76 @@ def test_match_by_position() -> None:
     match Pair(1, 7):
         case Pair(left, right):
             assert (left, right) == (1, 7)
+
+
+def rows(base: Any) -> Any:
+    """The same named tuple by either base."""
+
+    class Row(base):  # type: ignore[misc]
+        """A row."""
+
+        name: str
+        size: int = 3
+        note: Any = None
+
+        @property
+        def twice(self) -> int:
+            return self.size * 2
+
+    return Row
+
+
+TUPLE_CALLS: tuple[Callable[[Any], Any], ...] = (
+    lambda cls: repr(cls("a", note=4)),
+    lambda cls: cls("a").twice,
+    lambda cls: cls("a") == ("a", 3, None),
+    lambda cls: hash(cls("a")) == hash(("a", 3, None)),
+    lambda cls: [*cls("a", 1)],
+    lambda cls: cls("a")._replace(size=9),
+    lambda cls: cls("a")._replace(middle=9),
+    lambda cls: cls("a")._asdict(),
+    lambda cls: cls(),
+    lambda cls: cls("a", 1, 2, 3),
+    lambda cls: cls("a", wrong=1),
+    lambda cls: setattr(cls("a"), "size", 1),
+    lambda cls: (cls._fields, cls.__match_args__, cls.__doc__, cls._field_defaults),
+    lambda cls: hasattr(cls("a"), "__dict__"),
+    lambda cls: cls("a") < cls("b"),
+)
+
+
+@pytest.mark.parametrize("call", TUPLE_CALLS)
+def test_named_tuples_as_the_standard_library_s(call: Callable[[Any], Any]) -> None:
+    found, expected = outcome(call, rows(frozen.NamedTuple)), outcome(call, rows(NamedTuple))
+    assert found == expected or (found, expected) == (TypeError, ValueError)  # of `_replace`, for an unknown name
+
+
+@pytest.mark.parametrize("count", [0, 1, 13, 14, 15, 20])
+def test_any_number_of_fields(count: int) -> None:
+    names = [f"f{at}" for at in range(count)]
+    body = {"__annotations__": dict.fromkeys(names, "int"), **dict.fromkeys(names[1:], 7), "__module__": __name__}
+    kind: Any = frozen.dataclass(frozen=True, slots=True)(type("Wide", (), dict(body)))
+    row: Any = type(frozen.NamedTuple)("WideRow", (frozen.NamedTuple,), dict(body))
+    for cls in (kind, row):
+        made = cls(*range(count))
+        assert [getattr(made, name) for name in names] == list(range(count))
+        assert made == cls(**dict(zip(names, range(count), strict=True)))
+        with pytest.raises(TypeError):
+            cls(*range(count + 1))
+        with pytest.raises(TypeError):
+            cls(*range(count), f0=1)
+        if count:
+            assert getattr(cls(1), names[-1]) == (1 if count == 1 else 7)
+            with pytest.raises(TypeError):
+                cls()
+
+
+class Held(frozen.NamedTuple):
+    name: str
+    size: int = 3
+
+
+def test_named_tuples_are_copied_and_pickled() -> None:
+    value = Held("a")
+    assert copy.copy(value) == copy.deepcopy(value) == pickle.loads(pickle.dumps(value)) == value
+    assert isinstance(pickle.loads(pickle.dumps(value)), Held)

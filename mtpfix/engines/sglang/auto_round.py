@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.listing import Entry, Rule, escaped, pattern_of, plain, quantized
 from mtpfix.engines.sglang.fp8 import needed
+from mtpfix.frozen import NamedTuple
 from mtpfix.model import Answer, Layer
 
 _NEVER = "the method leaves this kind of layer alone"

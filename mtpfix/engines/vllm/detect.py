@@ -8,11 +8,12 @@ Read at vllm-0.33.0 vllm/transformers_utils/model_arch_config_convertor.py:241 (
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from mtpfix.engines.base import Method
 from mtpfix.engines.releases import at_least, between
 from mtpfix.engines.vllm.switches import ALGOS, algos, deprecated, known, on
+from mtpfix.frozen import NamedTuple
 
 UNQUANTIZED = "unquantized"
 

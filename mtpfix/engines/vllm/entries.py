@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from mtpfix.engines.vllm.switches import on
+from mtpfix.frozen import NamedTuple
 from mtpfix.model import Mapper
 from mtpfix.regexes import compiled
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, required
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename
 from mtpfix.engines.vllm.matching import Suffixed, earliest
 from mtpfix.engines.vllm.switches import on
+from mtpfix.frozen import NamedTuple
 from mtpfix.model import Answer, Cause, Layer, Mapper
 from mtpfix.regexes import Regex, compiled
 

@@ -6,9 +6,8 @@ Q/compressed_tensors. A fact that held in 0.12.0 already, the first modelled rel
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from mtpfix.engines.releases import after, at_least, between, key, modelled
+from mtpfix.frozen import NamedTuple
 
 ENGINE_NAME = "vllm"
 _MODELOPT = ("modelopt", "modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed")
