@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from mtpfix import patch
+from mtpfix import late, patch
 from mtpfix.errors import UnreadableError, WriteError
 from mtpfix.frozen import NamedTuple
 from mtpfix.model import Edit
@@ -28,32 +28,35 @@ _NOT_JSON = "Mend the spot: JSON has no comments, no trailing commas and double 
 _WS = r"[ \t\n\r]*+"
 _STRING = r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?"
+_QUOTED = r'"(?:[^"\\]++|\\.)*+"'  # in text that is known to be right
 _SCALAR = rf"(?:{_STRING}|{_NUMBER}|true|false|null|NaN|-?Infinity)"
-_NAME = rf"{_STRING}{_WS}:{_WS}"
-
-# Scanning: an item up to the end of its value or, in group 1, its opening bracket; runs of plain items with commas.
-_ITEM = {"[": re.compile(rf"{_WS}(?:{_SCALAR}|([\[{{]))"), "{": re.compile(rf"{_WS}{_NAME}(?:{_SCALAR}|([\[{{]))")}
+# Scanning: in an object the name and its colon; an item up to the end of its value or, in group 1, its opening bracket.
+_NAME = late.pattern(rf"{_WS}{_STRING}{_WS}:")
+_ITEM = late.pattern(rf"{_WS}(?:{_SCALAR}|([\[{{]))")
+# The same for runs of plain items with commas, which pays in a long text.
+_LONG = 30_000
 _RUN = {
-    "[": re.compile(rf"(?:{_WS}{_SCALAR}{_WS},){{0,500}}"),
-    "{": re.compile(rf"(?:{_WS}{_NAME}{_SCALAR}{_WS},){{0,500}}"),
+    "[": late.pattern(rf"(?:{_WS}{_SCALAR}{_WS},){{0,500}}"),
+    "{": late.pattern(rf"(?:{_WS}{_STRING}{_WS}:{_WS}{_SCALAR}{_WS},){{0,500}}"),
 }
 # Splitting, in text that is known to be right: group 1 is where an entry starts, group 2 where its value does.
+_VALUE = rf'(?:{_QUOTED}|[^" \t\n\r,:\[\]{{}}]++|[\[{{])'
 _ENTRY = {
-    "[": re.compile(rf"[ \t\n\r,]*+()()(?:{_SCALAR}|[\[{{])"),
-    "{": re.compile(rf"[ \t\n\r,]*+(){_NAME}()(?:{_SCALAR}|[\[{{])"),
+    "[": late.pattern(rf"[ \t\n\r,]*+()(){_VALUE}"),
+    "{": late.pattern(rf"[ \t\n\r,]*+(){_QUOTED}{_WS}:{_WS}(){_VALUE}"),
 }
-_SPACE = re.compile(_WS)
-_KEY = re.compile(_STRING)
+_SPACE = late.pattern(_WS)
+_KEY = late.pattern(_QUOTED)
 _CLOSER = {"[": "]", "{": "}"}
 
-_INDEX = re.compile(r"0|[1-9][0-9]{0,17}")
-_BREAK = re.compile(r"\r\n|\n|\r")
-_ONE_BREAK = re.compile(r"(?:\r\n|\n|\r)[ \t]*")
-_INDENT = re.compile(r"[\r\n]([ \t]+)[^ \t\r\n]")
-_INLINE = re.compile(rf"{_STRING}(?:([ \t]*:[ \t]*)(?![ \t\r\n]))?|,([ \t]*)(?![ \t\r\n])")
-_ESCAPE = re.compile(r"\\(?:(u(?!00[0-7]))|.)")
-_BEYOND_ASCII = re.compile(r"[^\x00-\x7e]")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_INDEX = late.pattern(r"0|[1-9][0-9]{0,17}")
+_BREAK = late.pattern(r"\r\n|\n|\r")
+_ONE_BREAK = late.pattern(r"(?:\r\n|\n|\r)[ \t]*")
+_INDENT = late.pattern(r"[\r\n]([ \t]+)[^ \t\r\n]")
+_INLINE = late.pattern(rf"{_STRING}(?:([ \t]*:[ \t]*)(?![ \t\r\n]))?|,([ \t]*)(?![ \t\r\n])")
+_ESCAPE = late.pattern(r"\\(?:(u(?!00[0-7]))|.)")
+_BEYOND_ASCII = late.pattern(r"[^\x00-\x7e]")
+_SURROGATE = late.pattern(r"[\ud800-\udfff]")
 
 _BOMS = (
     (b"\xff\xfe\x00\x00", "utf-32-le"),
@@ -155,7 +158,7 @@ def _scan(text: str, file: str) -> tuple[int, int, dict[int, int]]:
     opened: list[int] = []
     kind, place = "[", 0
     while True:
-        match = _ITEM[kind].match(text, place)
+        match = _item(kind, text, place)
         if match is None:
             raise _malformed(file, text, place)
         place = match.end()
@@ -175,6 +178,14 @@ def _scan(text: str, file: str) -> tuple[int, int, dict[int, int]]:
     return _end(_SPACE, text, 0), place, closes
 
 
+def _item(kind: str, text: str, place: int) -> re.Match[str] | None:
+    """The item of an array, or the value of an object's member, that comes next."""
+    if kind == "[":
+        return _ITEM.match(text, place)
+    name = _NAME.match(text, place)
+    return name and _ITEM.match(text, name.end())
+
+
 def _end(pattern: re.Pattern[str], text: str, place: int) -> int:
     """Where a match ends of a pattern that also matches nothing."""
     match = pattern.match(text, place)
@@ -182,8 +193,8 @@ def _end(pattern: re.Pattern[str], text: str, place: int) -> int:
 
 
 def _after_run(kind: str, text: str, place: int) -> int:
-    """The place behind all plain items that follow and their commas."""
-    while (end := _end(_RUN[kind], text, place)) != place:
+    """The place behind all plain items that follow and their commas; in a short text they are looked at one by one."""
+    while len(text) > _LONG and (end := _end(_RUN[kind], text, place)) != place:
         place = end
     return place
 
@@ -218,11 +229,23 @@ class _Style:
     """How a file writes what a new entry cannot copy from its neighbours."""
 
     def __init__(self, text: str) -> None:
-        line_break, indented = _BREAK.search(text), _INDENT.search(text)
-        self.line_break = line_break[0] if line_break else "\n"
-        self.unit = indented[1] if indented else "  "
-        self.colon, self.comma = _inline_separators(text)
         self._text = text
+
+    @cached_property
+    def line_break(self) -> str:
+        found = _BREAK.search(self._text)
+        return found[0] if found else "\n"
+
+    @cached_property
+    def unit(self) -> str:
+        """One step of indentation."""
+        found = _INDENT.search(self._text)
+        return found[1] if found else "  "
+
+    @cached_property
+    def separators(self) -> tuple[str, str]:
+        """A comma and a colon with the space behind them, where no line break follows."""
+        return _inline_separators(self._text)
 
     @cached_property
     def escapes(self) -> bool:
@@ -232,18 +255,26 @@ class _Style:
     def dumps(self, value: Any, *, space: str, unit: str) -> str:
         """A value as text; on lines of their own where `space`, which stands before its line, has a line break."""
         lines = _broken(space)
-        separators = ("," if lines else self.comma, self.colon)
         try:
-            text = json.dumps(value, ensure_ascii=False, indent=unit if lines else None, separators=separators)
+            text = json.dumps(
+                value, ensure_ascii=False, indent=unit if lines else None, separators=self._for(value, lines)
+            )
         except RecursionError as error:
             raise _Miss("the new value is nested too deep") from error
-        if _BEYOND_ASCII.search(text):
+        if not text.isascii() or "\x7f" in text:
             text = (_BEYOND_ASCII if self.escapes else _SURROGATE).sub(_escape, text)
         return text.replace("\n", self.line_break + _indent(space)) if lines else text
 
+    def _for(self, value: Any, lines: bool) -> tuple[str, str] | None:
+        """The separators of a value that has any."""
+        if not isinstance(value, (list, tuple, dict)):
+            return None
+        comma, colon = self.separators
+        return "," if lines else comma, colon
+
 
 def _inline_separators(text: str) -> tuple[str, str]:
-    """The first colon and the first comma that have no line break behind them; `: ` and `, ` where nothing tells."""
+    """The first comma and the first colon that have no line break behind them; `: ` and `, ` where nothing tells."""
     colon = comma = None
     for match in islice(_INLINE.finditer(text), 10_000):
         colon = match[1] if colon is None else colon
@@ -251,7 +282,7 @@ def _inline_separators(text: str) -> tuple[str, str]:
         if colon is not None and comma is not None:
             break
     spaced = (colon or comma or " ").endswith(" ")
-    return colon or (": " if spaced else ":"), comma or (", " if spaced else ",")
+    return comma or (", " if spaced else ","), colon or (": " if spaced else ":")
 
 
 class _Document:
@@ -406,7 +437,7 @@ class _Container:
             index = count - 1 if index is None else max(index, 1)
             return self.text[self.ends[index - 1] : self.starts[index]]
         lead = self.lead()
-        return "," + lead if _broken(lead) else self.document.style.comma
+        return "," + lead if _broken(lead) else self.document.style.separators[0]
 
     def space(self, index: int | None) -> str:
         """The white space before an entry; before a new one, for None."""
@@ -631,9 +662,9 @@ class _Object(_Container):
 
     def _colon(self, index: int) -> str:
         if not self.starts:
-            return self.document.style.colon
+            return self.document.style.separators[1]
         colon = self.text[_end(_KEY, self.text, self.starts[index]) : self.values[index]]
-        return self.document.style.colon if _broken(colon) else colon
+        return self.document.style.separators[1] if _broken(colon) else colon
 
 
 _KINDS: dict[str, type[_Container]] = {"[": _Array, "{": _Object}
