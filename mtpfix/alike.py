@@ -25,20 +25,21 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from mtpfix import late
 from mtpfix.frozen import NamedTuple, dataclass, field
 from mtpfix.names import counted
 from mtpfix.regexes import TooCostly, compiled
 
 MANY = 200_000  # texts from which on it no longer pays to look into each
-_NUMBER = re.compile(r"(?:^|\.)([0-9]+)(?=\.|$)")
-_INNER = re.compile(r"(?<!experts)\.([0-9]+)(?=\.|$)")
-_RUN = re.compile(
+_NUMBER = late.pattern(r"(?:^|\.)([0-9]+)(?=\.|$)")
+_INNER = late.pattern(r"(?<!experts)\.([0-9]+)(?=\.|$)")
+_RUN = late.pattern(
     r"(?P<word>(?<![\\A-Za-z_])[A-Za-z_]+\\?\.)?(?P<run>[0-9]+)"
     r"(?P<end>(?=\\\.(?![*+?{])|\.[A-Za-z_](?![*+?{])))?"
 )
-_GLUED = re.compile(r"(?<!\\)[A-Za-z_]$")
-_DIGIT = re.compile("[0-9]")
-_WILD = re.compile(r"\[[^\]]*[0-9]|\\[0-9xuUNo]|\(\?P=|\(\?\(")
+_GLUED = late.pattern(r"(?<!\\)[A-Za-z_]$")
+_DIGIT = late.pattern("[0-9]")
+_WILD = late.pattern(r"\[[^\]]*[0-9]|\\[0-9xuUNo]|\(\?P=|\(\?\(")
 _ANY_DIGIT = "[0-9]"
 _EXPERTS = "experts"
 
@@ -66,7 +67,7 @@ def runs(text: str, globs: bool = False) -> list[Run]:
     if not _DIGIT.search(text):
         return []
     text = text.replace(_ANY_DIGIT, r"\d")
-    if _WILD.search(text):
+    if ("[" in text or "\\" in text or "(?" in text) and _WILD.search(text):
         raise Wild(text)
     repeats = "+?{" if globs and not text.startswith("re:") else "*+?{"
     return [run for found in _RUN.finditer(text) if (run := _run(text, found, repeats)) is not None]
@@ -224,6 +225,8 @@ def alike(
     globs      see `runs`
     """
     layers = _layers(modules)
+    if len({(path, len(number), len(held)) for (path, number), held in layers.items()}) == len(layers):
+        return NONE
     found = Mentions(exactly={str(number) for number in numbers}, globs=globs)
     rests = {rest for held in layers.values() for rest, _ in held}
     inner = frozenset(number for rest in rests for number in _INNER.findall(rest))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mtpfix import late
 from mtpfix.tokens import masked
 
-_DIGITS = re.compile(r"([0-9]+)")
+_DIGITS = late.pattern(r"([0-9]+)")
 MAX_NAME = 4096  # characters of a module's name; a longer one is no model's
 _SHOWN = 120
 _ALIKE = 0.7  # of difflib's ratio

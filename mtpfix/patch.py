@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import copy
 import json
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mtpfix import late
 from mtpfix.errors import WriteError
 from mtpfix.model import Edit
 
@@ -18,7 +18,7 @@ Op = dict[str, Any]
 
 _TOO_DEEP = "No engine needs such a value in a config file; write the file again without it."
 _NO_FIT = "Make the patch again from the files as they are."
-_BAD_ESCAPE = re.compile(r"~(?![01])")
+_BAD_ESCAPE = late.pattern(r"~(?![01])")
 
 
 def pointer(*tokens: str | int) -> str:
@@ -30,7 +30,7 @@ def tokens(text: str) -> list[str]:
     """The path of a JSON pointer; ValueError if `text` is none."""
     if text and not text.startswith("/"):
         raise ValueError("a JSON pointer starts with a slash")
-    if _BAD_ESCAPE.search(text):
+    if "~" in text and _BAD_ESCAPE.search(text):
         raise ValueError("a tilde in a JSON pointer is written ~0")
     return [token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:]]
 

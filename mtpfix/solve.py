@@ -10,11 +10,11 @@ aliases (an engine's own names) for what is still missing; drop every alias that
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Literal
 
+from mtpfix import late
 from mtpfix.alike import NONE, Alike
 from mtpfix.decisions import Judge, Row, Unit, World
 from mtpfix.engines.base import Matcher
@@ -34,8 +34,8 @@ EXPERT_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 MANY = 500  # entries from which on it pays to set aside those without effect
 ROUNDS, TURNS = 3, 20
 _DEPTHS = (1, 2, 3)  # dots in a name that is written for all that is under it, once its root was tried
-_EXPERT = re.compile(r"(?<=\.experts\.)[0-9]+")
-_WORD = re.compile(r"[^.*]+")
+_EXPERT = late.pattern(r"(?<=\.experts\.)[0-9]+")
+_WORD = late.pattern(r"[^.*]+")
 _UNSPECIFIC = frozenset({"model", "language_model", "layers", "mtp", "re:", "weight"})
 
 

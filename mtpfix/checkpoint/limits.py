@@ -7,10 +7,10 @@ dozen patterns. A list may name what the checkpoint holds one by one, so that a 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
 from typing import Any
 
+from mtpfix import late
 from mtpfix.checkpoint.jsonfiles import CONFIG, DESCRIPTION
 from mtpfix.errors import UnreadableError
 from mtpfix.model import JsonFile
@@ -29,7 +29,7 @@ _EXPERTS = ".experts."
 _INDEX = ".index.json"
 _CONFIGS = ("quantization_config", "compression_config")
 _GROUPS, _TARGETS = "config_groups", "targets"
-_SPECIAL = re.compile(r"[*+?{\[]")
+_SPECIAL = late.pattern(r"[*+?{\[]")
 
 
 def check_lists(files: Mapping[str, JsonFile], modules: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.index import (
@@ -21,6 +20,7 @@ from mtpfix.checkpoint.index import (
 from mtpfix.checkpoint.jsonfiles import CONFIG, NAMES, parse_json
 from mtpfix.checkpoint.limits import check_lists, check_modules
 from mtpfix.errors import UnreadableError
+from mtpfix.frozen import Protocol
 from mtpfix.model import Checkpoint, Index, JsonFile, Problem, RawModule, Source
 
 _OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".npz")

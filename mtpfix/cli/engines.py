@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mtpfix.cli import options, summary
 from mtpfix.cli.terminal import page_for, text_of, write
-from mtpfix.frozen import dataclass
+from mtpfix.frozen import Protocol, dataclass
 from mtpfix.output import FORMATS
 from mtpfix.output.base import ChangePoint, Disagreement, EngineFacts, Profile, Replayed
 

@@ -11,9 +11,9 @@ Three questions, kept apart so that each can be tested alone:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from mtpfix.frozen import NamedTuple, dataclass, field
+from mtpfix.frozen import NamedTuple, Protocol, dataclass, field
 from mtpfix.model import Answer, Layer, Mapper, Packed
 
 MappingStr = Mapping[str, str]

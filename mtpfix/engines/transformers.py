@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from mtpfix import late
 from mtpfix.engines.base import Change, Matcher, MatchQuery, Method
 from mtpfix.engines.listing import (
     Ends,
@@ -29,7 +30,7 @@ from mtpfix.engines.listing import (
 from mtpfix.engines.releases import modelled
 from mtpfix.model import Answer, Cause, Layer, Packed
 
-_LITERAL = re.compile(r"[\w.-]*", re.ASCII)
+_LITERAL = late.pattern(r"[\w.-]*", re.ASCII)
 _BOUNDARY = r"(?:(?<=\.)|(?=\.|$))"
 _LIST_KEYS = {
     "fp8": "modules_to_not_convert",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from mtpfix import late
 from mtpfix.families.patterns import Key, PatternMap, fill
 from mtpfix.frozen import dataclass, field, replace
 from mtpfix.model import DecisionKind, Layer, Mapper, Packed, Part, VerdictKind
@@ -15,10 +15,9 @@ AskLayer = Literal["linear", "moe", "lm_head", "embedding", "unasked", "absent"]
 LIST_LAYERS: Mapping[str, Layer] = {
     "linear": "linear", "moe": "moe", "lm_head": "lm_head", "embedding": "embedding",
 }  # fmt: skip
-_COUNT = re.compile(r"\{N(?:\+(\d+))?\}")
-_SLOT = re.compile(r"\{(?!N\})")
-_DIGITS = re.compile(r"(?<![^.])[0-9]+(?![^.])")
-_GROUP = re.compile(r"\\(?:[0-9]+|g<\w+>)")
+_COUNT = late.pattern(r"\{N(?:\+(\d+))?\}")
+_SLOT = late.pattern(r"\{(?!N\})")
+_GROUP = late.pattern(r"\\(?:[0-9]+|g<\w+>)")
 TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
 
 
@@ -237,6 +236,8 @@ def _numbered(rules: Mapper | None, layers: int) -> Mapper | None:
         return None
 
     def numbered(text: str) -> str:
+        if "{" not in text:
+            return text
         return _COUNT.sub(lambda found: str(layers + int(found[1] or 0)), text)
 
     def filled(pairs: tuple[tuple[str, str | None], ...]) -> tuple[tuple[str, str | None], ...]:
@@ -251,7 +252,8 @@ def numbers_of(family: Family, layers: int) -> frozenset[int]:
     found = {layers, 2 * layers}
     for view in family.views:
         maps += [view.rows, *(fact.modules for fact in view.specials), *(fault.modules for fault in view.faults)]
-        found.update(int(digits) for row in view.rows.values() for digits in _DIGITS.findall(row.asks))
+        steps = (step for row in view.rows.values() for step in row.asks.split("."))
+        found.update(int(step) for step in steps if step.isascii() and step.isdecimal())
     return frozenset(found.union(*(rows.numbers() for rows in maps)))
 
 
@@ -263,7 +265,7 @@ def texts_of(family: Family, layers: int) -> tuple[str, ...] | None:
     """
     conditions = [fact.when for view in family.views for fact in view.specials]
     conditions += [fault.when for view in family.views for fault in view.faults]
-    if any(_SLOT.search(text) for when in conditions for text in when.values()):
+    if any("{" in text and _SLOT.search(text) for when in conditions for text in when.values()):
         return None
     mappers = [mapper for view in family.views if (mapper := _numbered(view.mapper, layers))]
     pairs = (pair for mapper in mappers for kind in (mapper.prefix, mapper.substr, mapper.suffix) for pair in kind)

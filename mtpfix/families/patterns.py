@@ -15,7 +15,6 @@ On the right side of a rule `{n}`, `{i}`, `{N}`, `{N+i}` and `{2N}` are filled i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
@@ -27,10 +26,8 @@ from mtpfix.names import MAX_NAME, counted
 
 T = TypeVar("T")
 
-_CHOICE = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _SLOTS = frozenset({"{n}", "{N+i}", "{i}", "{e}"})
 _MOST_KNOWN = 4096
-_FILL = re.compile(r"\{(n|i|N|N\+i|2N)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +52,15 @@ def key_of(name: str) -> Key:
 
 def expand(pattern: str) -> tuple[str, ...]:
     """All readings of the `{a,b}` choices in a pattern, left to right."""
-    found = _CHOICE.search(pattern)
-    if not found:
+    if "," not in pattern:
         return (pattern,)
-    head, tail = pattern[: found.start()], pattern[found.end() :]
-    return tuple(name for item in found[1].split(",") for name in expand(head + item + tail))
+    pieces = pattern.split("{")
+    for at, piece in enumerate(pieces[1:], 1):
+        items, closed, tail = piece.partition("}")
+        if closed and "," in items:
+            head, tail = "{".join(pieces[:at]), "{".join((tail, *pieces[at + 1 :]))
+            return tuple(name for item in items.split(",") for name in expand(head + item + tail))
+    return (pattern,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +106,14 @@ def compile_pattern(text: str) -> Pattern:
 
 def fill(template: str, bound: Mapping[str, int], layers: int) -> str:
     """The right side of a rule with its numbers filled in."""
-
-    def number(found: re.Match[str]) -> str:
-        slot = found[1]
-        if slot == "N":
-            return str(layers)
-        if slot == "2N":
-            return str(2 * layers)
-        if slot == "N+i":
-            return str(layers + bound["i"])
-        return str(bound[slot])
-
-    return _FILL.sub(number, template) if "{" in template else template
+    if "{" not in template:
+        return template
+    for slot in ("n", "i"):
+        if f"{{{slot}}}" in template:
+            template = template.replace(f"{{{slot}}}", str(bound[slot]))
+    if "{N+i}" in template:
+        template = template.replace("{N+i}", str(layers + bound["i"]))
+    return template.replace("{N}", str(layers)).replace("{2N}", str(2 * layers))
 
 
 _Row = tuple[int, Pattern, T]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from mtpfix.frozen import dataclass, field
+from mtpfix import late
+from mtpfix.frozen import Protocol, dataclass, field
 from mtpfix.regexes import TooCostly, compiled
 
 Reach = Literal["below", "experts", "leaf"]
@@ -70,7 +71,7 @@ class Format(Protocol):
         """Whether one entry for the whole draft (`mtp`) is good style; else an entry a layer."""
 
 
-_WRAPPERS = re.compile(r"^(?:(?:model|language_model)\.)+(?=[a-z_]+\.)")
+_WRAPPERS = late.pattern(r"^(?:(?:model|language_model)\.)+(?=[a-z_]+\.)")
 
 
 def without_wrapper(node: str) -> str:

@@ -17,12 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Protocol
 
 from mtpfix import bulk
 from mtpfix.checkpoint.hub import Repository
 from mtpfix.errors import READ_HINT, ConflictError, UnreadableError, WriteError
-from mtpfix.frozen import dataclass
+from mtpfix.frozen import Protocol, dataclass
 from mtpfix.store import opened, state_folder, writing
 
 Stretch = tuple[str, int, int]  # shard, start, end

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal
 
-from mtpfix.frozen import dataclass, field
+from mtpfix.frozen import Protocol, dataclass, field
 from mtpfix.model import Explanation, Finding, Plan, Report, Source, Tensor
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from os.path import commonprefix
-from string import digits
 
 from mtpfix.frozen import NamedTuple
 
+_DIGITS = "0123456789"
 _BRACES = frozenset("{},")
 _SHORTEST_RANGE = 3
 _LONGEST_NUMBER = 18
@@ -93,13 +93,13 @@ def _braced(parts: Alternatives) -> str:
 
 def _counted(parts: Alternatives) -> str:
     """Parts that differ in one number: `model-{00002..00162}-of-00162`; "" for others."""
-    front = _alike(parts).rstrip(digits)
-    back = _alike([part[len(front) :][::-1] for part in parts])[::-1].lstrip(digits)
+    front = _alike(parts).rstrip(_DIGITS)
+    back = _alike([part[len(front) :][::-1] for part in parts])[::-1].lstrip(_DIGITS)
     inner = [part[len(front) : len(part) - len(back)] for part in parts]
     widths = set(map(len, inner))
     if all(map(_is_number, inner)):
         return f"{front}{{{numbers(map(int, inner))}}}{back}"
-    if len(widths) > 1 or not 0 < len(inner[0]) <= _LONGEST_NUMBER or not all(map(set(digits).issuperset, inner)):
+    if len(widths) > 1 or not 0 < len(inner[0]) <= _LONGEST_NUMBER or not all(map(set(_DIGITS).issuperset, inner)):
         return ""
     return f"{front}{{{numbers(map(int, inner), len(inner[0]))}}}{back}"
 

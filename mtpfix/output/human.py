@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from mtpfix import late
 from mtpfix.model import (
     Contrast,
     Draft,
@@ -39,7 +39,7 @@ from mtpfix.output.text import (
 _MOST_LINES = 8
 _MOST_DIFFED = 60
 _FEW = 3
-_NAME = re.compile("[<>=]")
+_NAME = late.pattern("[<>=]")
 _TROUBLE = ("fails", "degrades")
 _SEVERITIES = {"error": "red", "warning": "yellow", "note": "cyan"}
 FIXES = {"safe": "fixable", "unsafe": "fixable with --unsafe-fixes", "none": ""}

@@ -6,13 +6,14 @@ import re
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
+from mtpfix import late
 from mtpfix.formats.base import Format, regex_matches
 from mtpfix.regexes import TooCostly, compiled
 
 _WRAPPERS = ("model.language_model.", "language_model.model.", "language_model.", "model.")
-_WRAPPED = re.compile(r"^(?:(?:model|language_model)\\?\.)+")
+_WRAPPED = late.pattern(r"^(?:(?:model|language_model)\\?\.)+")
 _WILD = frozenset("*?[")
-_STRAY = re.compile(r"(^|[^.*\\])\.\.+(?=[^.*]|$)|^\.(?!\*)|\s")
+_STRAY = late.pattern(r"(^|[^.*\\])\.\.+(?=[^.*]|$)|^\.(?!\*)")
 
 
 def means(entry: str, name: str) -> bool:
@@ -27,7 +28,7 @@ def means(entry: str, name: str) -> bool:
 @lru_cache(maxsize=65536)
 def _reading(entry: str) -> tuple[str, str]:
     """Whether an entry is meant as a `regex` or as a `glob`, and what of it counts."""
-    text = re.sub(r"^[+-]:", "", entry)
+    text = entry[2:] if entry.startswith(("-:", "+:")) else entry
     bare = "\\" in text or text.startswith((".*", "("))  # AutoRound's patterns have no mark of their own
     if bare or text.startswith("re:") or entry.startswith(("-:", "+:")):
         return "regex", text.removeprefix("re:")
@@ -37,7 +38,9 @@ def _reading(entry: str) -> tuple[str, str]:
 @lru_cache(maxsize=65536)
 def _bare(name: str) -> str:
     """A name without wrapper prefixes and stray dots."""
-    name = re.sub(r"\.\.+", ".", name.strip().strip("."))
+    name = name.strip().strip(".")
+    if ".." in name:
+        name = re.sub(r"\.\.+", ".", name)
     for wrapper in _WRAPPERS:
         if name.startswith(wrapper):
             return name.removeprefix(wrapper)
@@ -68,7 +71,7 @@ def malformed(fmt: Format, entry: str) -> str:
     """Why an entry can never match, or breaks an engine, in words; "" for a sound one."""
     if not entry.strip():
         return "it is empty"
-    if fmt.name == "modelopt" and not entry.startswith("re:") and _STRAY.search(entry):
+    if fmt.name == "modelopt" and not entry.startswith("re:") and _is_stray(entry):
         return "it has an empty path component or a blank"
     if fmt.name == "modelopt" and entry.endswith("."):
         return "it ends in a dot"
@@ -77,6 +80,11 @@ def malformed(fmt: Format, entry: str) -> str:
     if fmt.name == "fp8" and entry.startswith("*"):
         return "it starts with `*`: a literal in vLLM and SGLang, and no valid regex in transformers"
     return ""
+
+
+def _is_stray(entry: str) -> bool:
+    """Whether an entry that is not blank has an empty path component or a blank in it."""
+    return entry.split() != [entry] or ((".." in entry or entry[0] == ".") and _STRAY.search(entry) is not None)
 
 
 def _is_pattern(entry: str) -> bool:

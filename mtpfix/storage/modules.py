@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from operator import itemgetter
 
+from mtpfix import late
 from mtpfix.frozen import NamedTuple
 from mtpfix.model import Cell, Checkpoint, RawModule, StoredModule, StoredScheme, Tensor
 from mtpfix.names import MAX_NAME, natural_key, tensor_name
@@ -15,7 +15,7 @@ from mtpfix.storage.layouts import Shape
 from mtpfix.storage.stacks import StackPart, stack_parts
 
 _EXPERTS = ".experts."
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+_NUMBER = late.pattern(r"0|[1-9][0-9]{0,8}")
 _QUANTIZER = "_quantizer"
 _STACK_OWNERS = ("experts", "moe")
 

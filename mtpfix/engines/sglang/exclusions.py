@@ -7,13 +7,11 @@ name (also without a leading `language_model.`) or a single component of it. The
 
 from __future__ import annotations
 
-import re
-
 from mtpfix.engines.listing import Ends, Entry, Patterns, pattern_of, picked, texts
 
 _WRAPPER = "language_model."
 _TAILS = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
-_META = re.compile(r"[\\^$+?{}\[\]|()\n]")
+_META = frozenset("\\^$+?{}[]|()\n")
 
 
 class Exclusions:
@@ -49,7 +47,7 @@ class Exclusions:
         if tail in _TAILS:
             self._tails.setdefault(tail, index)
         stars = text.count("*")
-        if stars > 1 or _META.search(text) or (stars and text[0] != "*" and text[-1] != "*"):
+        if stars > 1 or not _META.isdisjoint(text) or (stars and text[0] != "*" and text[-1] != "*"):
             return False
         if not stars:
             self._literal.setdefault(text, index)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from mtpfix.engines.vllm.entries import Entry
+from mtpfix.frozen import Protocol
 from mtpfix.model import Answer, Cause, Layer
 from mtpfix.regexes import TooCostly
 

@@ -5,7 +5,6 @@ Read at vllm-0.33.0 Q/modelopt.py:191 (exclusion), :228 (decision), :324 (the co
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,8 +16,8 @@ from mtpfix.engines.vllm.switches import ALGOS, MIXED_EXPERTS, MIXED_LINEAR, alg
 from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Layer, Mapper, Packed
 
-_VISION = re.compile("vision_tower|vision_model")
-_VISION_OR_PROJECTOR = re.compile("vision_tower|vision_model|vit_large_projector")
+_VISION = ("vision_tower", "vision_model")
+_PROJECTOR = "vit_large_projector"
 CODECS = {"iq2_xs": (256, 74), "iq2_xxs": (256, 66), "q8_0": (32, 34)}
 """Elements and bytes of a block (vllm-0.33.0 vllm/utils/b12x.py:14)."""
 _INSIDE, _OUTSIDE = "language_model.model.", "model.language_model."
@@ -162,7 +161,7 @@ class OneAlgo:
         if query.method == "modelopt":
             self._experts = "fp8"
         self._head = on("modelopt-head", release)
-        self._is_vision = _VISION_OR_PROJECTOR if on("vit-projector-plain", release) else _VISION
+        self._vision = (*_VISION, _PROJECTOR) if on("vit-projector-plain", release) else _VISION
         self._no_experts = query.method == "modelopt_mxfp8" and not on("mxfp8-experts", release)
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
@@ -171,7 +170,7 @@ class OneAlgo:
         entry = self._excluded.find(runtime)
         if entry is not None:
             return listed(entry)
-        if self._is_vision.search(runtime):
+        if any(word in runtime for word in self._vision):
             return plain("vision towers are never quantized")
         if layer == "lm_head" and not self._head:
             return plain("lm_head is never quantized before 0.23.0")
