@@ -7,6 +7,7 @@ Copying in the kernel (copy_file_range) was measured to be no faster once both f
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from mtpfix.errors import ConflictError, WriteError
 PIECE = 1 << 18  # stays in the processor's cache
 SECTOR = 512  # what every disk writes as a whole or not at all
 _FLUSH = 64 << 20  # bytes between two flushes
+_NO_SYNC = {errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 _DAMAGED = "The disk or its file system loses data: look at the system's log."
 
 Tell = Callable[[int], None]
@@ -89,6 +91,15 @@ def _filled(descriptor: int, buffer: bytearray, count: int, at: int) -> int:
     return done
 
 
+def sync(descriptor: int) -> None:
+    """Brings an open file or folder to the disk, where its file system can. Raises OSError where that goes wrong."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
+
+
 @contextmanager
 def flushed(target: Target) -> Iterator[None]:
     """What is written meanwhile is on the disk afterwards. Raises OSError where it does not get there."""
@@ -101,7 +112,7 @@ def flushed(target: Target) -> Iterator[None]:
             if target.written - before >= _FLUSH:
                 before = target.written
                 try:
-                    os.fdatasync(target.descriptor)
+                    sync(target.descriptor)
                 except OSError as error:
                     failed.append(error)
 
@@ -114,4 +125,4 @@ def flushed(target: Target) -> Iterator[None]:
         thread.join()
     if failed:
         raise failed[0]
-    os.fsync(target.descriptor)
+    sync(target.descriptor)

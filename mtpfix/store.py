@@ -63,7 +63,7 @@ _TOKEN = re.compile(r"[0-9a-f]{16}")
 _MOST = 1 << 29  # bytes of a journal, of a record, of a file in one of them
 _NO_LOCK = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 _NO_LINK = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK}
-_NO_SYNC = {errno.EBADF, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+_NO_ATTRIBUTE = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP}
 _HINTS = {
     errno.ENOSPC: "Free some space there, then run it again.",
     errno.EDQUOT: "The disk quota is used up: free some space there, then run it again.",
@@ -74,6 +74,7 @@ _HINTS = {
 }
 _OTHER = "Look at the directory {folder} and its file system, then run it again."
 _HIDDEN = ".mtpfix-"
+_NOTHING = "; nothing was changed"
 _EDITED_HINT = "`mtpfix undo {place} --keep-edits` takes back only what mtpfix did; with --dry-run it shows the diff."
 _FORCE_HINT = (
     "`mtpfix undo {place} --force` makes it what it was before mtpfix and keeps what is there now in {folder}; with "
@@ -308,7 +309,8 @@ def _swap(place: Path, journal: _Journal, record: UndoRecord, makers: Mapping[st
         try:
             _settle(place, journal, forward=ended)
         except (WriteError, UnreadableError) as second:
-            message = f"{place}: a change was cut short and cannot be taken back: {second}"
+            why = str(second).removesuffix(_NOTHING)
+            message = f"{place}: a change was cut short and cannot be taken back: {why}"
             hint = "Any mtpfix command ends it as soon as the directory can be written."
             raise WriteError(message, subject=str(place), hint=hint) from error
         if not ended or not isinstance(error, Exception):
@@ -412,8 +414,8 @@ def _overwrite(file: Path, head: Head) -> None:
             if os.pread(descriptor, len(data), start) != data:
                 target.put_whole(data, start)
         if head.mtime_ns is not None:
-            os.utime(descriptor, ns=(head.mtime_ns, head.mtime_ns))
-        os.fsync(descriptor)
+            _set(os.utime, descriptor, ns=(head.mtime_ns, head.mtime_ns))
+        bulk.sync(descriptor)
 
 
 def _sibling(place: Path, journal: _Journal, number: int) -> Path:
@@ -592,11 +594,11 @@ def _settled(path: Path, change: Change, like: Path) -> Blob:
     try:
         if like.exists():
             _give(descriptor, os.stat(like))
-        os.fchmod(descriptor, blob.mode)
+        _set(os.fchmod, descriptor, blob.mode)
         if isinstance(change.old, Blob) and stamp_of(path) == change.old.stamp:
             later = change.old.stamp.mtime_ns + 1
             os.utime(descriptor, ns=(later, later))
-        os.fsync(descriptor)
+        bulk.sync(descriptor)
     finally:
         os.close(descriptor)
     return replace(blob, stamp=stamp_of(path))
@@ -671,7 +673,7 @@ def _make_again(file: Path, data: Path, blob: Blob, path: Path) -> None:
             for saved, start, end in blob.back:
                 bulk.copy(sources[saved], start, end, target, at, str(data if saved else file))
                 at += end - start
-        os.utime(made, ns=(blob.stamp.mtime_ns, blob.stamp.mtime_ns))
+        _set(os.utime, made, ns=(blob.stamp.mtime_ns, blob.stamp.mtime_ns))
 
 
 def _unmade(changes: Sequence[Change]) -> tuple[Change, ...]:
@@ -796,17 +798,26 @@ def _bytes(place: Path, name: str) -> bytes | None:
 
 def _write(path: Path, data: bytes, mode: int, like: Path | None = None) -> None:
     """Writes a file that is not there yet, with the owner of another, down to the disk."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode & 0o777)
     try:
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
         if like is not None and like.exists():
             _give(descriptor, os.stat(like))
-        os.fchmod(descriptor, mode)
-        os.fsync(descriptor)
+        _set(os.fchmod, descriptor, mode)
+        bulk.sync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _set(call: Callable[..., None], descriptor: int, *value: int, **more: tuple[int, int]) -> None:
+    """Sets a mode or time, where the file system has any to set."""
+    try:
+        call(descriptor, *value, **more)
+    except OSError as error:
+        if error.errno not in _NO_ATTRIBUTE:
+            raise
 
 
 def _give(descriptor: int, owner: os.stat_result) -> None:
@@ -827,10 +838,7 @@ def _sync(folder: Path) -> None:
     """Brings the names in a folder to the disk, where the file system can."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in _NO_SYNC:
-            raise
+        bulk.sync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -847,7 +855,7 @@ def writing(path: Path, hint: str = "") -> Iterator[None]:
     except OSError as error:
         folder = path if path.is_dir() else path.parent
         about = f"in {folder}" if path.name.startswith(_HIDDEN) else str(path)
-        message = f"cannot write {about}: {error.strerror or error}; nothing was changed"
+        message = f"cannot write {about}: {error.strerror or error}{_NOTHING}"
         told = hint or _HINTS.get(error.errno or 0, _OTHER).format(folder=folder)
         raise WriteError(message, subject=str(folder if path.name.startswith(_HIDDEN) else path), hint=told) from error
 

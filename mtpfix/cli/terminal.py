@@ -32,6 +32,7 @@ Line = tuple[str, int, int]  # of progress: what is done, how much of it, of how
 TICK, ELSEWHERE = 0.2, 10.0  # seconds between two lines of progress, on a terminal and elsewhere
 _CLEAR = "\r\x1b[K"
 _FIXED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS})
+_NO_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 _NARROWEST, _USUAL, _WIDEST = 60, 80, 200
 _BAR, _SHORTEST_BAR = 24, 8
 
@@ -188,9 +189,14 @@ def _write(file: FileIO, data: bytes, draft: str, place: str) -> None:
     while left:
         left = left[file.write(left) :]
     file.truncate()
-    os.fsync(file)
+    try:
+        os.fsync(file)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise
     if os.path.exists(place):
-        os.chmod(draft, stat.S_IMODE(os.stat(place).st_mode))
+        with suppress(PermissionError):  # a file system where all have one mode
+            os.chmod(draft, stat.S_IMODE(os.stat(place).st_mode))
     os.replace(draft, place)
 
 

@@ -249,7 +249,7 @@ class _Notes:
     def write(self) -> None:
         """Bring what has come to the disk, then the note of it."""
         done = list(self.done)
-        os.fdatasync(self._descriptor)
+        bulk.sync(self._descriptor)
         draft = self._kept.note.with_suffix(".tmp")
         draft.write_text(json.dumps(done))
         os.replace(draft, self._kept.note)

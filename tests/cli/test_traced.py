@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,14 @@ from writers import WRITERS, World, command
 
 LONG = bool(os.environ.get("MTPFIX_LONG"))
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EINTR)
+LACKS = (  # what a file system may not have: locks, second names, modes, times, a way to the disk that is asked for
+    ({"flock"}, errno.EOPNOTSUPP),
+    ({"flock"}, errno.ENOLCK),
+    ({"link", "linkat"}, errno.EPERM),
+    ({"chmod", "fchmod", "fchmodat"}, errno.EPERM),
+    ({"utimensat"}, errno.EPERM),
+    ({"fsync", "fdatasync"}, errno.EINVAL),
+)
 counted: Counter[str] = Counter()
 
 pytestmark = pytest.mark.skipif(bool(traced.why_not()), reason=traced.why_not() or "-")
@@ -110,6 +118,22 @@ def test_a_disk_that_refuses_from_then_on(world: World) -> None:
         assert world.writer.python or "Traceback" not in found.err, call
         assert not world.seen(), call
         ended_later(world, call)
+
+
+@some("apply", "undo of a rewriting graft", "check -o")
+def test_a_file_system_that_cannot(world: World) -> None:
+    for names, code in LACKS:
+        if not any(call.name in names for call in world.whole.calls):
+            continue
+        world.reset()
+
+        def want(call: Call, when: When, names: Collection[str] = names, code: int = code) -> Act:
+            return Fail(code) if call.name in names else None
+
+        found = traced.run(world.words, want)
+        assert found.code == world.whole.code, (names, found.err)
+        assert world.content() == world.new, names
+        assert [name for name in world.records() if not name.endswith("/lock")] == world.new_records, names
 
 
 @some("apply", "undo --force", "check -o")
