@@ -593,7 +593,7 @@ def _settled(path: Path, change: Change, like: Path) -> Blob:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if like.exists():
-            _give(descriptor, os.stat(like))
+            _give(descriptor, like)
         _set(os.fchmod, descriptor, blob.mode)
         if isinstance(change.old, Blob) and stamp_of(path) == change.old.stamp:
             later = change.old.stamp.mtime_ns + 1
@@ -804,7 +804,7 @@ def _write(path: Path, data: bytes, mode: int, like: Path | None = None) -> None
         while rest:
             rest = rest[os.write(descriptor, rest) :]
         if like is not None and like.exists():
-            _give(descriptor, os.stat(like))
+            _give(descriptor, like)
         _set(os.fchmod, descriptor, mode)
         bulk.sync(descriptor)
     finally:
@@ -820,13 +820,18 @@ def _set(call: Callable[..., None], descriptor: int, *value: int, **more: tuple[
             raise
 
 
-def _give(descriptor: int, owner: os.stat_result) -> None:
-    """Sets owner and group, as far as the system lets this user."""
-    mine = os.fstat(descriptor)
+def _give(descriptor: int, like: Path) -> None:
+    """Sets owner, group and extended attributes (access lists among them) as another file has them, as far as the
+    system lets this user."""
+    mine, owner = os.fstat(descriptor), os.stat(like)
     if (mine.st_uid, mine.st_gid) != (owner.st_uid, owner.st_gid):
         for uid, gid in ((-1, owner.st_gid), (owner.st_uid, -1)):
             with contextlib.suppress(PermissionError):
                 os.fchown(descriptor, uid, gid)
+    with contextlib.suppress(OSError, AttributeError):  # no such attributes here
+        for name in os.listxattr(like):
+            with contextlib.suppress(OSError):
+                os.setxattr(descriptor, name, os.getxattr(like, name))
 
 
 def _drop(path: Path) -> None:

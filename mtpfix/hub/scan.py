@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from itertools import islice
 from types import TracebackType
 from typing import IO, Any
@@ -177,10 +178,10 @@ class State:
         """The rows of an earlier run; what was cut off is dropped. UsageError for another scan's file."""
         file.seek(0)
         whole, _, cut = file.read().rpartition(b"\n")
-        if cut:
-            file.truncate(len(whole) + 1 if whole else 0)
         documents = [_document(line, self._path) for line in whole.split(b"\n") if line]
         if not documents:
+            if not _line(self._head).startswith(cut):  # nothing that was cut off: somebody's file
+                raise _no_state(self._path)
             file.truncate(0)
             self._write(self._head)
             return
@@ -188,12 +189,14 @@ class State:
             raise UsageError(
                 "this is the state of another scan", subject=self._path, hint="name another file, or remove this one"
             )
+        if cut:
+            file.truncate(len(whole) + 1)
         self.rows = {row["repository"]: row for row in documents[1:]}
 
     def _write(self, document: Mapping[str, Any]) -> None:
         assert self._file is not None
         try:
-            self._file.write(masked(json.dumps(document, ensure_ascii=True)).encode() + b"\n")
+            self._file.write(_line(document))
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -201,7 +204,8 @@ class State:
 
     def _close(self) -> None:
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what could not be written was said before
+                self._file.close()
 
 
 def _lock(file: IO[bytes], path: str) -> None:
@@ -214,6 +218,16 @@ def _lock(file: IO[bytes], path: str) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise ConflictError("another scan is at work on this file", subject=path, hint="wait for it") from None
+    except OSError:
+        return
+
+
+def _line(document: Mapping[str, Any]) -> bytes:
+    return masked(json.dumps(document, ensure_ascii=True)).encode() + b"\n"
+
+
+def _no_state(path: str) -> UsageError:
+    return UsageError("this is no state of a scan", subject=path, hint="name another file")
 
 
 def _document(line: bytes, path: str) -> Row:
@@ -222,7 +236,7 @@ def _document(line: bytes, path: str) -> Row:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not ("scan" in found or isinstance(found.get("repository"), str)):
-        raise UsageError("this is no state of a scan", subject=path, hint="name another file")
+        raise _no_state(path)
     return found
 
 

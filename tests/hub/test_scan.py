@@ -157,6 +157,15 @@ def test_the_state_of_another_scan_is_refused(org: Hub, tmp_path: Path) -> None:
     assert Path(state).read_text() == "something else\n"
 
 
+@pytest.mark.parametrize("text", ["a line without an end", '{"scam', '{"a": 1}\n{"repo'])
+def test_a_file_that_is_no_state_stays_as_it_is(org: Hub, tmp_path: Path, text: str) -> None:
+    """Its last line is not taken for one that a kill has cut off."""
+    path = tmp_path / "notes"
+    path.write_text(text)
+    result = run("org/right", "--state", str(path))
+    assert (result.exit_code, path.read_text()) == (2, text), result.stderr
+
+
 def test_a_line_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
     path = tmp_path / "state.jsonl"
     with State(str(path), {}) as state:

@@ -394,6 +394,29 @@ def test_a_file_of_another_user() -> None:
     as_nobody(work)
 
 
+@pytest.mark.skipif(not hasattr(os, "setxattr"), reason="no extended attributes in this Python")
+def test_extended_attributes_stay(place: Path) -> None:
+    try:
+        os.setxattr(place / "config.json", "user.origin", b"here")
+    except OSError as error:
+        pytest.skip(f"no extended attributes on this file system: {error}")
+    apply_files(place, OLD, NEW)
+    assert os.getxattr(place / "config.json", "user.origin") == b"here"
+    undo(place)
+    assert os.getxattr(place / "config.json", "user.origin") == b"here"
+
+
+def test_a_file_with_a_second_name_becomes_a_file_of_its_own(place: Path, tmp_path: Path) -> None:
+    """As a link into a cache does: who has the other name sees no change."""
+    os.link(place / "config.json", tmp_path / "other")
+    old = (tmp_path / "other").read_bytes()
+    apply_files(place, OLD, NEW)
+    assert (place / "config.json").read_bytes() != old
+    assert (tmp_path / "other").read_bytes() == old
+    undo(place)
+    assert (place / "config.json").read_bytes() == old
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_owners_stay(place: Path) -> None:
     os.chown(place / "config.json", 1234, 2345)
