@@ -28,6 +28,10 @@ class Cache:
         base = Path(root) if os.path.isabs(root) else Path(os.path.expanduser("~/.cache"))
         self._root = base / FOLDER
 
+    def has(self, key: str) -> bool:
+        """Whether there is an entry, which may still turn out unreadable."""
+        return self._path(key).exists()
+
     def get(self, key: str, limit: int) -> bytes | None:
         """The entry, or None; never more than `limit` bytes."""
         path = self._path(key)

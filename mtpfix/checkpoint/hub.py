@@ -30,7 +30,7 @@ from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Checkpoint, Source
 
 MAIN = "main"
-WORKERS = 8
+WORKERS = 16
 MAX_LIST_BYTES = 64 * 1024 * 1024
 MAX_SHARDS = 10_000
 MAX_HEADERS = 1 << 30  # bytes of all headers together
@@ -39,11 +39,13 @@ _MAX_SIZE = 1 << 60
 GUESS = 1 << 17  # bytes asked of a shard that no index describes: a header of 1,000 tensors
 _SHARE = 32  # but no more than this part of a small one, since what comes after the header are weights
 _LEAST = 1 << 10
-_ENTRY = 70  # of a tensor in a header, but for its name and two offsets
+_ENTRY = 64  # of a tensor in a header, but for its name and two offsets: 46, its dtype and its shape
 _SPARE = 256
 _RETOLD = "as the endpoint tells it: "  # before the cache's key of a header that is not the file's to the byte
 _SHA256 = 64  # digits; a blob's own hash has 40
 _SHA = re.compile(r"[0-9A-Za-z]{6,64}")
+_HEADERS = re.compile(r'"headers"[ \t\r\n]*:[ \t\r\n]*\{')
+_MEMBER = re.compile(r'[ \t\r\n]*,?[ \t\r\n]*"([^"\\\x00-\x1f]+)"[ \t\r\n]*:[ \t\r\n]*')
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -110,7 +112,7 @@ class Repository:
         self._on_main = source.revision in (None, MAIN)
         self._traffic = access.traffic
         self._cache = Cache()
-        self._fresh: dict[str, bytes] = {}
+        self._fresh: dict[str, tuple[bytes, ...]] = {}
         self._exact = exact
         self._session = Session(access, source.id)
         self._sha, files = pinned(self._session, source.id, source.revision or MAIN)
@@ -153,17 +155,22 @@ class Repository:
         if len(names) > MAX_SHARDS:
             raise self._fault(f"{len(names)} *.safetensors are above the limit of {MAX_SHARDS}")
         self._traffic.add(wanted=len(names))
-        known = {name: self._cached(name) for name in names}
-        missing = [name for name in names if known[name] is None]
+        known: dict[str, tuple[bytes, int]] = {}
+        missing = [name for name in names if not any(map(self._cache.has, self._header_keys(name)))]
         most = len(missing) > 1 and 2 * len(missing) >= len(names)
         if most and self._on_main and not self._exact and INDEX in self._files:
-            known |= self._all_at_once(missing)
-            missing = [name for name in names if known[name] is None]
+            known = self._all_at_once(missing)
+            missing = [name for name in missing if name not in known]
         lengths = self._predicted(missing) if missing else {}
         jobs = {name: self._pool.submit(self._header, name, lengths.get(name) or self._guess(name)) for name in missing}
         total = 0
         for name in names:
-            header, size = known.pop(name) or jobs.pop(name).result()
+            if name in jobs:
+                header, size = jobs.pop(name).result()
+            elif name in known:
+                header, size = known.pop(name)
+            else:
+                header, size = self._cached(name) or self._header(name, self._guess(name))
             total += len(header)
             if total > MAX_HEADERS:
                 raise self._fault(f"its headers are above the limit of {MAX_HEADERS} bytes")
@@ -185,8 +192,8 @@ class Repository:
 
     def keep(self) -> None:
         """Put what was read into the cache: called once all of it has proved readable."""
-        for key, data in self._fresh.items():
-            self._cache.put(key, data)
+        for key, pieces in self._fresh.items():
+            self._cache.put(key, b"".join(pieces))
         if self._fresh:
             self._cache.prune()
 
@@ -207,7 +214,7 @@ class Repository:
                 raise self._fault(f"{name}: {file.size} bytes are above the limit of {MAX_JSON_BYTES} for JSON")
             data = self._session.get(self._path(name), limit=MAX_JSON_BYTES).data
             true = file.key in (git_oid(data), hashlib.sha256(data).hexdigest())
-            self._fresh[self._key(file) if true else self._place(file)] = data
+            self._fresh[self._key(file) if true else self._place(file)] = (data,)
         self._traffic.add(files=1)
         return data
 
@@ -222,14 +229,19 @@ class Repository:
 
     def _cached(self, name: str) -> tuple[bytes, int] | None:
         """A header read before, with the size of its file."""
-        key, limit = self._key(self._files[name]), LENGTH_BYTES + MAX_HEADER_BYTES
-        found = self._cache.get(key, limit)
-        if found is None and not self._exact:
-            found = self._cache.get(_RETOLD + key, limit)
-        return None if found is None else (found[LENGTH_BYTES:], int.from_bytes(found[:LENGTH_BYTES], "little"))
+        for key in self._header_keys(name):
+            found = self._cache.get(key, LENGTH_BYTES + MAX_HEADER_BYTES)
+            if found is not None:
+                return found[LENGTH_BYTES:], int.from_bytes(found[:LENGTH_BYTES], "little")
+        return None
+
+    def _header_keys(self, name: str) -> tuple[str, ...]:
+        """Where the cache may keep a header."""
+        key = self._key(self._files[name])
+        return (key,) if self._exact else (key, _RETOLD + key)
 
     def _keep_header(self, name: str, header: bytes, size: int, prefix: str = "") -> None:
-        self._fresh[prefix + self._key(self._files[name])] = size.to_bytes(LENGTH_BYTES, "little") + header
+        self._fresh[prefix + self._key(self._files[name])] = size.to_bytes(LENGTH_BYTES, "little"), header
 
     def _header(self, name: str, length: int) -> tuple[bytes, int]:
         """One shard's header: the front of the file, and what is missing of it where the front was too short."""
@@ -278,7 +290,7 @@ class Repository:
                 lengths[shard] = lengths.get(shard, _SPARE) + len(tensor) + entry[shard]
         return lengths
 
-    def _all_at_once(self, names: Sequence[str]) -> dict[str, tuple[bytes, int] | None]:
+    def _all_at_once(self, names: Sequence[str]) -> dict[str, tuple[bytes, int]]:
         """The headers that the Hub gives in one answer; {} where it does not, or where main is not what was pinned."""
         path = f"/api/models/{self._id}/safetensors-metadata/{INDEX}"
         try:
@@ -288,37 +300,53 @@ class Repository:
                 return {}
         except UnreadableError:
             return {}
-        headers = _headers_of(answer.data)
-        found = {name: self._fitted(self._files[name], headers.get(name)) for name in names}
-        for name, pair in found.items():
-            if pair:
-                self._keep_header(name, *pair, _RETOLD)
-        return found
-
-    def _fitted(self, file: Listed, header: Any) -> tuple[bytes, int] | None:
-        """The header as a file of the listed size must hold it; None where it cannot be that file's.
-
-        Its length follows from where its data ends. The library fills it up with spaces to a multiple of eight.
-        """
-        if not isinstance(header, dict):
-            return None
+        wanted, found = set(names), {}
         try:
-            ends = [cell["data_offsets"][1] for name, cell in header.items() if name != "__metadata__"]
-            raw = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-            data = int(max(ends, default=0))
-        except (LookupError, TypeError, ValueError, OverflowError):
-            return None
-        size = LENGTH_BYTES + len(raw) + -len(raw) % ALIGNED + data if file.size is None else file.size
-        length = size - LENGTH_BYTES - data
-        return (raw.ljust(length), size) if 0 <= length - len(raw) < ALIGNED and size < _MAX_SIZE else None
+            for name, header, text in _headers_of(answer.data.decode()):
+                if name in wanted:
+                    found[name] = _fitted(self._files[name], header, text)
+        except (ValueError, RecursionError):
+            return {}
+        fitting = {name: pair for name, pair in found.items() if pair}
+        for name, pair in fitting.items():
+            self._keep_header(name, *pair, _RETOLD)
+        return fitting
 
 
-def _headers_of(raw: bytes) -> dict[str, Any]:
+def _headers_of(text: str) -> Iterator[tuple[str, Any, str]]:
+    """Each shard in the answer for all, with its header and the text of that; one at a time, since all are large.
+
+    Raises ValueError or RecursionError at the end where the answer is no JSON with `headers`, or a name is escaped.
+    """
+    begin = _HEADERS.search(text)
+    at = begin.end() if begin else len(text)
+    decode = json.JSONDecoder().raw_decode
+    while member := _MEMBER.match(text, at):
+        header, at = decode(text, member.end())
+        yield member[1], header, text[member.end() : at]
+    # What is left without them says whether they stood where they should.
+    rest = json.loads(text[: begin.end()] + text[at:]) if begin else None
+    if not isinstance(rest, dict) or rest.get("headers") != {}:
+        raise ValueError
+
+
+def _fitted(file: Listed, header: Any, text: str) -> tuple[bytes, int] | None:
+    """The header as a file of the listed size must hold it; None where it cannot be that file's.
+
+    Its length follows from where its data ends. The library writes it without blanks, but fills it up with spaces to a
+    multiple of eight.
+    """
+    if not isinstance(header, dict):
+        return None
     try:
-        headers = json.loads(raw)["headers"]
-    except (ValueError, RecursionError, LookupError, TypeError):
-        return {}
-    return headers if isinstance(headers, dict) else {}
+        data = int(max((cell["data_offsets"][1] for name, cell in header.items() if name != "__metadata__"), default=0))
+        compact = json.dumps(header, separators=(",", ":"), ensure_ascii=False) if '": ' in text else text
+        raw = compact.encode()
+    except (LookupError, TypeError, ValueError, OverflowError):
+        return None
+    size = LENGTH_BYTES + len(raw) + -len(raw) % ALIGNED + data if file.size is None else file.size
+    length = size - LENGTH_BYTES - data
+    return (raw.ljust(length), size) if 0 <= length - len(raw) < ALIGNED and size < _MAX_SIZE else None
 
 
 def _listed(item: Any) -> Listed | None:

@@ -12,7 +12,7 @@ from mtpfix.cli import options, summary
 from mtpfix.cli.guard import stoppable, tell
 from mtpfix.cli.left import tell_still
 from mtpfix.cli.terminal import echo, page, say
-from mtpfix.errors import MtpfixError, UsageError
+from mtpfix.errors import READ_HINT, MtpfixError, UnreadableError, UsageError
 from mtpfix.frozen import dataclass
 from mtpfix.output.text import listed
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mtpfix.model import Report
 
 WEIGHTS = ".safetensors"
+FILES = (WEIGHTS, ".json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def command(ctx: click.Context, /, **values: Any) -> None:
 
 def run(chosen: Options) -> int:
     """Look at each folder, with --fix repair it; the exit code."""
-    codes = [0]
+    codes = [0, *(_missing(path) for path in chosen.files if not (path.endswith(FILES) or os.path.lexists(path)))]
     for folder in folders(chosen.files):
         try:
             codes.append(_visit(folder, chosen))
@@ -60,6 +61,11 @@ def run(chosen: Options) -> int:
         except MtpfixError as error:
             codes.append(tell(error))
     return max(codes)
+
+
+def _missing(folder: str) -> int:
+    """Tell of a folder that is not there; a file that is not may have been deleted by the commit."""
+    return tell(UnreadableError(f"{folder}: no such folder", subject=folder, hint=READ_HINT))
 
 
 def folders(files: Sequence[str]) -> Iterator[str]:

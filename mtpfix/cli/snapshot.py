@@ -27,8 +27,9 @@ class Options:
 def command(**values: Any) -> None:
     """Write a header bundle: names, dtypes, shapes, JSON files, hashes; no weights, no token.
 
-    Every command takes the bundle as SOURCE, so it is what a bug report needs. The same checkpoint gives the same
-    bundle, byte for byte. It is a tar.gz: the JSON files as they are, each safetensors file cut off after its header.
+    Every command that only reads takes the bundle as SOURCE, so it is what a bug report needs. The same checkpoint
+    gives the same bundle, byte for byte. It is a tar.gz: the JSON files as they are, each safetensors file cut off
+    after its header.
 
     \b
     mtpfix snapshot org/name -o bundle.tar.gz

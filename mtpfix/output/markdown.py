@@ -15,7 +15,7 @@ from mtpfix.output import human, matrix
 from mtpfix.output.base import CheckResult, Format, Page, RuleText
 from mtpfix.output.collapse import collapsed
 from mtpfix.output.listing import span, spans
-from mtpfix.output.text import clean, listed, page_text, plural
+from mtpfix.output.text import clean, listed, page_text, plural, spelled
 
 PAGE = Page(width=120)
 
@@ -172,10 +172,11 @@ def fact_cells(report: Report) -> list[tuple[str, str]]:
     ]
 
 
-def check_text(result: CheckResult, _page: Page) -> str:
+def check_text(result: CheckResult, page: Page) -> str:
     """Every report."""
     blocks = [report_lines(report, result.rules) for report in result.reports]
-    return page_text(line for at, lines in enumerate(blocks) for line in ([""] if at else []) + lines)
+    text = page_text(line for at, lines in enumerate(blocks) for line in ([""] if at else []) + lines)
+    return spelled(text, page)
 
 
 FORMAT = Format(name="markdown", check=check_text)

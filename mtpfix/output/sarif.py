@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 def _check(result: CheckResult, _page: Page) -> str:
-    return json.dumps(_log(result), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(_log(result), indent=2, ensure_ascii=True) + "\n"
 
 
 def _log(result: CheckResult) -> Json:

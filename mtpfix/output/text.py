@@ -15,7 +15,7 @@ from mtpfix.tokens import masked
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PLAIN_SPELLING = str.maketrans(
     {"–": "-", "—": "-", "−": "-", "…": "...", "×": "x", "·": "-", "→": "->", "≥": ">=", "≤": "<=", "≠": "!=", "∪": "|"}
-    | {"‘": "'", "’": "'", "“": '"', "”": '"', "✓": "+", "✗": "x"}
+    | {"‘": "'", "’": "'", "“": '"', "”": '"', "✓": "+", "✗": "x", "✅": "+", "❌": "x", "⚠": "!", "\ufe0f": ""}
 )
 _BREAK_AFTER = (frozenset("./,:}"), frozenset("_-="))
 _NARROWEST = 8
@@ -29,6 +29,11 @@ def clean(text: str, page: Page) -> str:
     text = masked(text)
     if not text.isascii() or not text.isprintable():
         text = "".join(char if char.isprintable() else _escaped(char) for char in text)
+    return spelled(text, page)
+
+
+def spelled(text: str, page: Page) -> str:
+    """A text in the characters that the page has: our own signs in plain spelling, others as escapes."""
     try:
         text.encode(page.encoding)
     except (UnicodeEncodeError, LookupError):

@@ -44,7 +44,7 @@ def _mark(path: Path, copy: Path, number: int) -> None:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         tensors = json.loads(file.read(length))
-    header = json.dumps({"__metadata__": {"number": str(number)}, **tensors}).encode()
+    header = json.dumps({"__metadata__": {"number": str(number)}, **tensors}, separators=(",", ":")).encode()
     with copy.open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
         file.truncate(8 + len(header) + path.stat().st_size - 8 - length)

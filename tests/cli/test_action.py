@@ -220,3 +220,10 @@ def test_folders_without_weights_are_passed_over_and_others_named(workspace: Pat
     assert found.returncode == 3
     assert "git lfs pull" in found.stderr
     assert "error[MTP001]" in found.stdout
+
+
+def test_a_folder_that_is_not_there(workspace: Path) -> None:
+    """A misspelt one is not passed over in silence."""
+    ran = hook(workspace, "nowhere", REPAIRED)
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert ran.stderr.startswith("Error: nowhere: no such folder\nHint: ")

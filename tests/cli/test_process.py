@@ -253,6 +253,13 @@ def test_a_terminal_without_unicode(broken: Path) -> None:
     assert done.stdout.startswith("x model: fixable; draft fails in sglang and older vllm\n")
 
 
+def test_markdown_without_unicode(broken: Path) -> None:
+    done = run("check", broken, "--format", "markdown", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert done.stdout.isascii()
+    assert done.stdout.startswith("## x ")
+    assert re.search(r"\\u[0-9a-f]{4}", done.stdout) is None
+
+
 def on_terminal(columns: int, *args: Any, **env: str) -> str:
     """What a terminal of this width is sent."""
     master, slave = pty.openpty()

@@ -209,7 +209,7 @@ class Handler(BaseHTTPRequestHandler):
         self.stream(code, len(data), [data], {"Content-Type": "application/json; charset=utf-8", **(headers or {})})
 
     def json(self, value: Any, headers: Mapping[str, str] | None = None) -> None:
-        data = json.dumps(value).encode()
+        data = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()  # as JavaScript writes it
         more = dict(headers or {})
         if len(data) > 1000 and "gzip" in self.headers.get("Accept-Encoding", ""):
             data = gzip.compress(data, 5)

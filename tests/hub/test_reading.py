@@ -193,6 +193,45 @@ def test_a_bundle_is_the_same_whatever_way_the_headers_came(hub: Hub, sharded: P
     assert hub.count() == 1
 
 
+def told(shown: str, compact: str) -> str:
+    """The answer for all headers, in one of the spellings that JSON allows, or as no JSON or another answer."""
+    value = {"index": {"metadata": {"note": 'a "headers":{ of a text'}}, "headers": json.loads(compact)}
+    return {
+        "with blanks": json.dumps(value),
+        "indented": json.dumps(value, indent=2),
+        "headers first": json.dumps(dict(reversed(value.items()))),
+        "a name twice": json.dumps(value).replace(
+            '"headers": {', '"headers": {"model-00001-of-00004.safetensors": {},'
+        ),
+        "headers elsewhere": json.dumps({"index": {"headers": {}}, **value}).replace('"metadata"', '"headers"'),
+        "more behind it": json.dumps(value) + "}",
+        "cut off": json.dumps(value)[:-2],
+        "in a list": f"[{json.dumps(value)}]",
+        "in a text": json.dumps({"headers": json.dumps(value)}),
+        "a header that is none": json.dumps({"headers": {name: [] for name in value["headers"]}}),
+        "too deep": '{"headers":{"a":' + "[" * 100_000,
+    }[shown]
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(
+    ("shown", "taken"),
+    [
+        ("with blanks", True), ("indented", True), ("headers first", True), ("a name twice", True),
+        ("headers elsewhere", False), ("more behind it", False), ("cut off", False), ("in a list", False),
+        ("in a text", False), ("a header that is none", False), ("too deep", False),
+    ],
+)  # fmt: skip
+def test_spellings_of_the_answer_for_all_headers(hub: Hub, sharded: Path, shown: str, taken: bool) -> None:
+    """What is no such answer is not believed: the headers are asked for one by one."""
+    hub.create("org/m", sharded)
+    headers = {name: json.loads(header(tensors)[0]) for name, tensors in SHARDS.items()}
+    answer = told(shown, json.dumps(headers, separators=(",", ":")))
+    hub.fault("safetensors-metadata", body(answer.encode()), FOREVER)
+    same(api.read("org/m"), api.read(sharded))
+    assert (hub.count("GET", "/cdn/") == 0) == taken
+
+
 def test_hashes_that_are_none_are_not_believed(hub: Hub, single: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A Hub that gives every file one hash: the cache goes by commit and name."""
     monkeypatch.setattr(Content, "oid", "0" * 40)
