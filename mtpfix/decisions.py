@@ -53,6 +53,7 @@ from mtpfix.families.plugins import with_plugin
 from mtpfix.formats import format_of
 from mtpfix.frozen import dataclass, field, replace
 from mtpfix.model import Answer, Cause, Checkpoint, Index, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
+from mtpfix.modules import within
 from mtpfix.names import split_name, tensor_name
 from mtpfix.storage.lacking import lacking
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
@@ -396,15 +397,7 @@ class World:
     @cached_property
     def draft_modules(self) -> tuple[RawModule, ...]:
         """Every module of the draft, norms included, in header order."""
-        known: dict[str, bool] = {}
-        found = []
-        for raw in self.checkpoint.modules.values() if self.family else ():
-            holder = raw.name.partition(".experts.")[0]
-            if holder not in known:
-                known[holder] = self.in_draft(raw.name)
-            if known[holder]:
-                found.append(raw)
-        return tuple(found)
+        return tuple(within(self.checkpoint.modules, self.in_draft)) if self.family else ()
 
     @cached_property
     def draft_tensor_names(self) -> tuple[str, ...]:

@@ -260,7 +260,8 @@ def reindexed(checkpoint: Checkpoint, name: str, raw: bytes) -> Checkpoint:
     modules = {key: module._replace(listed=True) for key, module in checkpoint.modules.items()}
     for key, parts in _parts(checkpoint).items():
         modules[key] = join(key, parts, opened, lost)
-    index = compare(name, weight_map, modules, [shard.name for shard in checkpoint.shards], lost)
+    index, unopened = compare(name, weight_map, modules, [shard.name for shard in checkpoint.shards], lost)
+    modules.update((key, modules[key]._replace(listed=False)) for key in unopened)
     files = {key: held for key, held in checkpoint.files.items() if key != name}
     return replace(checkpoint, modules=modules, files={**files, name: file}, index=index, duplicates=tuple(lost))
 

@@ -15,18 +15,20 @@ left to `headers.decode`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 
+from mtpfix.checkpoint.experts import Experts, Run
 from mtpfix.checkpoint.headers import DTYPE_BITS, METADATA, byte_size
+from mtpfix.frozen import NamedTuple
 from mtpfix.model import Cell
+from mtpfix.modules import Block, Cells, expert_of
 from mtpfix.names import is_plain
-
-Cells = tuple[Cell, ...]
 
 # Beyond these a header is hostile or odd, and the tree of tails would grow with every tensor.
 MAX_CELLS = 64
 MAX_TAILS = 10_000
 MAX_END = 1 << 16  # characters of padding and what stands before it
-MAX_PIECE = 1 << 20  # bytes from tensor to tensor, on average: more is blanks, which would be copied thrice
+MAX_PIECE = 1 << 20  # characters from tensor to tensor: more is blanks, which would be copied thrice
 
 _CHARACTER = r'[^"\\\x00-\x1f]'
 _STRING = f'"{_CHARACTER}*+"'  # possessive: a million of them leave nothing to come back to
@@ -67,53 +69,84 @@ class Tails(dict[str, tuple[int, "Tails"]]):
         return step
 
 
-def fold(header: bytes, data_bytes: int, root: Tails) -> tuple[int, dict[str, Cells]] | None:
-    """How many tensors a header lists, and its modules with their tensors in header order.
+class Folded(NamedTuple):
+    """What a header lists: how many tensors, the modules that they make up one by one, and in blocks."""
 
-    None where the header is not canonical; it may be valid all the same.
-    """
+    count: int
+    singles: dict[str, Cells]
+    blocks: tuple[Block, ...] = ()
+
+    @property
+    def modules(self) -> dict[str, Cells]:
+        """All modules with their tensors in header order."""
+        rest = {module.name: module.cells for block in self.blocks for module in block.modules()}
+        return {**self.singles, **rest}
+
+
+def fold(header: bytes, data_bytes: int, root: Tails) -> Folded | None:
+    """The tensors of a header, module by module. None where it is not canonical; it may be valid all the same."""
     try:
-        pieces = _pieces(header)
-        modules = _walk(pieces, data_bytes, root)
+        text = header.decode("utf-8")
+        return _walk(text, *_bounds(text), data_bytes, root)
     except (_Unusual, UnicodeDecodeError):
         return None
-    return len(pieces), {name: tails.cells for name, tails in modules.items()}
 
 
-def _pieces(header: bytes) -> list[str]:
-    """The header cut between tensors; each piece goes from a name to the end of its offsets."""
-    text = header.decode("utf-8")
+def _bounds(text: str) -> tuple[int, int]:
+    """Where the name of the first tensor begins and where the offsets of the last one end."""
     metadata = _METADATA.match(text)
-    if metadata is None and not text.startswith(_BEGIN):
+    last = text[-MAX_END:]
+    stripped = last.rstrip(" ")
+    if not stripped.endswith(_END) or not (metadata or text.startswith(_BEGIN)):
         raise _Unusual
-    if not text[-MAX_END:].rstrip(" ").endswith(_END):
-        raise _Unusual
-    if len(text) > MAX_PIECE and len(text) > MAX_PIECE * (1 + text.count(_BETWEEN)):
-        raise _Unusual
-    pieces = text.split(_BETWEEN)
-    pieces[0] = pieces[0][metadata.end() if metadata else len(_BEGIN) :]
-    pieces[-1] = pieces[-1].rstrip(" ").removesuffix(_END)
-    return pieces
+    end = len(text) - len(last) + len(stripped) - len(_END)
+    return metadata.end() if metadata else len(_BEGIN), end
 
 
-def _walk(pieces: list[str], data_bytes: int, root: Tails) -> dict[str, Tails]:
+def _walk(text: str, place: int, end: int, data_bytes: int, root: Tails) -> Folded:
+    """What the text lists between two places."""
     modules: dict[str, Tails] = {}
-    so_far = modules.get
-    end, start_text = 0, "0"
-    for piece in pieces:
-        head, _, offsets = piece.rpartition("[")
+    so_far, experts = modules.get, Experts(text, modules, root)
+    cut = count = data = 0
+    while cut != end:
+        cut = _cut(text, place, end)
+        head, _, offsets = text[place:cut].rpartition("[")
         module, _, tail = head.rpartition(".")
+        expert = expert_of(module)
+        if expert != experts.at:
+            taken = experts.turn(expert, place, data)
+            if taken:
+                place, data, cut = taken.place, taken.data, place
+                count += taken.tensors
+                continue
         size, modules[module] = so_far(module, root)[tail]
-        end += size
-        end_text = f"{end}"
-        if offsets != f"{start_text},{end_text}":
+        if offsets != f"{data},{data + size}" or (not module and head.startswith(".")):
             raise _Unusual
-        start_text = end_text
-    if end != data_bytes or not is_plain("".join(modules)):
+        if expert:
+            experts.add(module[len(expert) :], tail, size)
+        place, data = cut + len(_BETWEEN), data + size
+        count += 1
+    if data != data_bytes or not is_plain("".join([*modules, *experts.runs])):
         raise _Unusual
-    if "" in modules and any(piece.startswith(".") for piece in pieces):
+    return Folded(count, {name: tails.cells for name, tails in modules.items()}, tuple(_blocks(experts.runs)))
+
+
+def _blocks(runs: Mapping[str, Sequence[Run]]) -> Iterator[Block]:
+    found = [(run, holder) for holder, some in runs.items() for run in some if run.numbers]
+    for run, holder in sorted(found, key=lambda row: row[0].before):
+        cells = {rest: tails.cells for rest, tails in run.nodes.items()}
+        if not is_plain("".join(run.nodes)):
+            raise _Unusual
+        yield Block(holder, tuple(run.numbers), cells, run.before)
+
+
+def _cut(text: str, place: int, end: int) -> int:
+    """Where the offsets of the tensor at a place end."""
+    cut = text.find(_BETWEEN, place, end)
+    cut = end if cut < 0 else cut
+    if cut - place > MAX_PIECE:
         raise _Unusual
-    return modules
+    return cut
 
 
 def _read_tail(tail: str) -> tuple[int, Cell]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from itertools import repeat
 
-from mtpfix.checkpoint.canonical import Cells, Tails, fold
+from mtpfix.checkpoint.canonical import Folded, Tails, fold
 from mtpfix.checkpoint.headers import LENGTH_BYTES, MAX_MODULES, MAX_TENSORS, beyond, check_room, decode
 from mtpfix.model import Cell, RawModule, Shard, Tensor
+from mtpfix.modules import Block, Cells, Modules, expert_of
 from mtpfix.names import is_plain, split_name, tensor_name
 
 Row = tuple[str, str, tuple[int, ...]]
@@ -19,20 +20,29 @@ _BLANKS = b" " * 64
 class Collector:
     """Gathers shards in the order in which engines load them.
 
-    modules     module name -> RawModule, in shard and header order; complete after `settle`
     duplicates  the copies of tensors that lost against another shard's, after `settle`
     plain       no name of a tensor or shard needs an escape in JSON
     """
 
     def __init__(self) -> None:
-        self.modules: dict[str, RawModule] = {}
         self.shards: list[Shard] = []
         self.tensor_count = 0
         self.plain = True
         self.duplicates: tuple[Tensor, ...] = ()
         self._root = Tails()
         self._equal: dict[Cells, Cells] = {}
+        self._parts: list[tuple[str, Folded]] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self._singles: dict[str, RawModule] = {}
+        self._blocks: list[Block] = []
         self._spread: dict[str, list[tuple[str, Cells]]] = {}
+
+    @property
+    def modules(self) -> Modules:
+        """The modules by name, in shard and header order; complete after `settle`."""
+        return Modules(self._singles, self._blocks)
 
     def add_header(self, shard: str, header: bytes, size: int) -> None:
         """Take in a shard of `size` bytes by its header. Raises UnreadableError for an invalid one."""
@@ -42,7 +52,7 @@ class Collector:
         check_room(header, self.tensor_count, shard)
         folded = fold(header, data_bytes, self._root)
         if folded is not None:
-            self._add(shard, size, *folded)
+            self._add(shard, size, folded)
         else:
             self.add_rows(shard, (entry[:3] for entry in decode(header, data_bytes, shard)), size)
 
@@ -55,29 +65,68 @@ class Collector:
             grouped.setdefault(module, []).append(Cell(suffix, dtype, shape))
             self.plain = self.plain and is_plain(name)
             count += 1
-        self._add(shard, size, count, {module: self._shared(tuple(cells)) for module, cells in grouped.items()})
+        singles = {module: self._shared(tuple(cells)) for module, cells in grouped.items()}
+        self._add(shard, size, Folded(count, singles))
 
     def settle(self, opened: Collection[str] = ()) -> None:
         """Join modules that lie in several shards. Of a tensor with several copies the last of `opened` is kept, which
         is what loading them leaves, or the last of all where no file that engines open holds one."""
+        if self._overlap():
+            self._part()
         lost: list[Tensor] = []
         for name, parts in self._spread.items():
             module = join(name, parts, opened, lost)
-            self.modules[name] = module._replace(cells=self._shared(module.cells))
+            self._singles[name] = module._replace(cells=self._shared(module.cells))
         self.duplicates = tuple(lost)
 
-    def _add(self, shard: str, size: int, count: int, part: dict[str, Cells]) -> None:
-        self.shards.append(Shard(shard, count, size))
+    def unlist(self, names: Iterable[str]) -> None:
+        """Say of these modules that they lie in files that the index does not name."""
+        self._singles, self._blocks = self.modules.whole, []
+        self._singles.update((name, self._singles[name]._replace(listed=False)) for name in names)
+
+    def _add(self, shard: str, size: int, folded: Folded) -> None:
+        self.shards.append(Shard(shard, folded.count, size))
         self.plain = self.plain and is_plain(shard)
-        self.tensor_count += count
+        self.tensor_count += folded.count
         if self.tensor_count > MAX_TENSORS:
             raise beyond(shard, f"with it {self.tensor_count:,} tensors are above the limit of {MAX_TENSORS:,}")
-        for name in sorted(part.keys() & self.modules.keys()):
-            seen = self.modules[name]
-            self._spread.setdefault(name, [(seen.shard, seen.cells)]).append((shard, part.pop(name)))
-        self.modules.update(zip(part, _raw_modules(part, shard), strict=True))
-        if len(self.modules) > MAX_MODULES:
-            raise beyond(shard, f"with it {len(self.modules):,} modules are above the limit of {MAX_MODULES:,}")
+        self._parts.append((shard, folded))
+        self._take(shard, folded.singles, folded.blocks)
+        count = len(self.modules)
+        if count > MAX_MODULES:
+            raise beyond(shard, f"with it {count:,} modules are above the limit of {MAX_MODULES:,}")
+
+    def _take(self, shard: str, singles: Mapping[str, Cells], blocks: Iterable[Block]) -> None:
+        before = len(self._singles)
+        if not self._singles.keys().isdisjoint(singles):
+            for name in sorted(singles.keys() & self._singles.keys()):
+                seen = self._singles[name]
+                self._spread.setdefault(name, [(seen.shard, seen.cells)]).append((shard, singles[name]))
+            singles = {name: cells for name, cells in singles.items() if name not in self._singles}
+        self._singles.update(zip(singles, _raw_modules(singles, shard), strict=True))
+        self._blocks += [block._replace(shard=shard, before=before + block.before) for block in blocks]
+
+    def _overlap(self) -> bool:
+        """Whether a module of a block is stored in another shard, too."""
+        held: dict[str, list[tuple[set[str], Block]]] = {}
+        for block in self._blocks:
+            numbers, others = {*block.numbers}, held.setdefault(block.holder, [])
+            if any(block.cells.keys() & other.cells.keys() and not numbers.isdisjoint(seen) for seen, other in others):
+                return True
+            others.append((numbers, block))
+        for name in self._singles if held else ():
+            expert = expert_of(name)
+            holder, dot, number = expert.rpartition(".")
+            rest = name[len(expert) :]
+            if any(rest in block.cells and number in seen for seen, block in held.get(holder + dot, ())):
+                return True
+        return False
+
+    def _part(self) -> None:
+        """Hold all modules one by one."""
+        self._clear()
+        for shard, folded in self._parts:
+            self._take(shard, folded.modules, ())
 
     def _shared(self, cells: Cells) -> Cells:
         return self._equal.setdefault(cells, cells)

@@ -8,12 +8,14 @@ are Mistral's `consolidated*.safetensors`, the name of the index differs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from mtpfix.checkpoint.collect import WeightMap
 from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Index, JsonFile, Problem, RawModule, Tensor
+from mtpfix.modules import Block, Modules
 from mtpfix.names import natural_key, shown, split_name, tensor_name
 
 INDEX = "model.safetensors.index.json"
@@ -92,7 +94,7 @@ def _outside(name: str, tensor: str, shard: Any, why: str) -> UnreadableError:
     )
 
 
-def agrees(name: str, raw: bytes, modules: Mapping[str, RawModule]) -> bool:
+def agrees(name: str, raw: bytes, modules: Modules) -> bool:
     """Whether an index, as exporters write it, says exactly what the headers say.
 
     Compares text, which costs a fraction of parsing it: two spaces of indentation, one name a line, `weight_map` last.
@@ -105,19 +107,19 @@ def agrees(name: str, raw: bytes, modules: Mapping[str, RawModule]) -> bool:
     return _same_text(raw, begin, tail, modules) or _same_lines(raw, begin, tail, modules)
 
 
-def _same_text(raw: bytes, begin: int, end: int, modules: Mapping[str, RawModule]) -> bool:
+def _same_text(raw: bytes, begin: int, end: int, modules: Modules) -> bool:
     """Whether the lines between two places are those of the modules, sorted by name."""
-    for text in _joined(sorted(_blocks(modules))):
+    for text in _joined(sorted(chain(_lines(modules.singles), _expert_lines(modules.blocks)))):
         if not raw.startswith(text, begin, end):
             return False
         begin += len(text)
     return begin == end
 
 
-def _same_lines(raw: bytes, begin: int, end: int, modules: Mapping[str, RawModule]) -> bool:
+def _same_lines(raw: bytes, begin: int, end: int, modules: Modules) -> bool:
     """Whether the lines between two places are those of the modules, in whatever order."""
     wanted: set[bytes] = set()
-    for text in _joined(_blocks(modules)):
+    for text in _joined([*_lines(modules.singles), *_expert_lines(modules.blocks)]):
         wanted.update(text.removeprefix(_NEXT).split(_NEXT))
     while begin < end and wanted:
         cut = raw.find(_NEXT, begin + _STRETCH, end)
@@ -144,9 +146,9 @@ def _joined(blocks: list[str]) -> Iterator[bytes]:
         yield ((",\n" if at else "") + ",\n".join(blocks[at : at + _CHUNK])).encode("utf-8", "surrogatepass")
 
 
-def _blocks(modules: Mapping[str, RawModule]) -> list[str]:
+def _lines(modules: Mapping[str, RawModule]) -> list[str]:
     """The index lines of each module together; one by one where a submodule's may stand between them."""
-    blocks: list[str] = []
+    found: list[str] = []
     templates: dict[int, list[str]] = {}
     shard = ""
     for name, module in modules.items():
@@ -157,10 +159,10 @@ def _blocks(modules: Mapping[str, RawModule]) -> list[str]:
         if cut is None:
             cut = templates[id(module.cells)] = _template(module)
         if cut and name and not module.shards:
-            blocks.append(name.join(cut))
+            found.append(name.join(cut))
         else:
-            blocks.extend(_line(tensor, place) for tensor, place in placed(module))
-    return blocks
+            found.extend(_line(tensor, place) for tensor, place in placed(module))
+    return found
 
 
 def _template(module: RawModule) -> list[str]:
@@ -169,6 +171,14 @@ def _template(module: RawModule) -> list[str]:
     if not any(suffix.startswith(_WEIGHTS) for suffix in suffixes):
         return []
     return ",\n".join(_line(f"\0.{suffix}", module.shard) for suffix in suffixes).split("\0")
+
+
+def _expert_lines(blocks: Iterable[Block]) -> Iterator[str]:
+    """The index lines of each expert together."""
+    for block in blocks:
+        names = sorted(f"{rest}.{cell.suffix}" for rest, cells in block.cells.items() for cell in cells)
+        cut = ",\n".join(_line(f"{block.holder}\0{name}", block.shard) for name in names).split("\0")
+        yield from (number.join(cut) for number in block.numbers)
 
 
 def _line(tensor: str, shard: str) -> str:
@@ -185,11 +195,11 @@ def placed(module: RawModule) -> Iterator[tuple[str, str]]:
 def compare(
     name: str,
     weight_map: WeightMap,
-    modules: dict[str, RawModule],
+    modules: Mapping[str, RawModule],
     shards: Collection[str],
     copies: Iterable[Tensor] = (),
-) -> Index:
-    """What the index says, set against the headers. Modules in files that it does not name are marked as not listed.
+) -> tuple[Index, tuple[str, ...]]:
+    """What the index says, set against the headers, and the modules in files that it does not name.
 
     copies  of tensors, in other files than the modules say: an index that names one of them is right
     """
@@ -197,7 +207,8 @@ def compare(
     elsewhere = {(copy.name, copy.shard) for copy in copies}
     unlisted: list[str] = []
     misplaced: list[str] = []
-    for module in tuple(modules.values()):
+    unopened: list[str] = []
+    for module in modules.values():
         listed = False
         for tensor, shard in placed(module):
             wanted = weight_map.get(tensor)
@@ -207,10 +218,10 @@ def compare(
             elif wanted != shard and (tensor, wanted) not in elsewhere:
                 misplaced.append(tensor)
         if not listed:
-            modules[module.name] = module._replace(listed=False)
+            unopened.append(module.name)
     missing = sorted(set(weight_map.values()).difference(shards), key=natural_key)
     ghosts = tuple(tensor for tensor in weight_map if not _stored(modules, tensor))
-    return Index(name, tuple(missing), ghosts, tuple(unlisted), tuple(misplaced))
+    return Index(name, tuple(missing), ghosts, tuple(unlisted), tuple(misplaced)), tuple(unopened)
 
 
 def opened_by(weight_map: WeightMap) -> frozenset[str]:

@@ -7,13 +7,14 @@ dozen patterns. A list may name what the checkpoint holds one by one, so that a 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import Any
 
 from mtpfix import late
 from mtpfix.checkpoint.jsonfiles import CONFIG, DESCRIPTION
 from mtpfix.errors import UnreadableError
 from mtpfix.model import JsonFile
+from mtpfix.modules import EXPERTS, Modules
 from mtpfix.names import brief
 
 MOST_ROWS = 400_000  # of a description: one for each tensor; a trillion parameters make 280,000 tensors
@@ -25,7 +26,6 @@ MOST_MODULES = 50_000  # beside the experts, which are judged in rows; the large
 MOST_TARGETS = 20_000  # of all config groups together, in whatever checkpoint
 FEW_TARGETS = 2_000  # in a small checkpoint too
 
-_EXPERTS = ".experts."
 _INDEX = ".index.json"
 _CONFIGS = ("quantization_config", "compression_config")
 _GROUPS, _TARGETS = "config_groups", "targets"
@@ -45,9 +45,10 @@ def check_lists(files: Mapping[str, JsonFile], modules: int) -> None:
                 _check_part(file.name, part, modules)
 
 
-def check_modules(names: Collection[str], source: str) -> None:
+def check_modules(modules: Modules, source: str) -> None:
     """Raise UnreadableError for more modules than a model can have."""
-    count = sum(_EXPERTS not in name for name in names) if len(names) > MOST_MODULES else 0
+    names = modules.singles
+    count = sum(EXPERTS not in name for name in names) if len(names) > MOST_MODULES else 0
     if count > MOST_MODULES:
         raise UnreadableError(
             f"{source}: {count:,} modules beside the experts are above the limit of {MOST_MODULES:,}",

@@ -139,7 +139,9 @@ def _index(
     _collect(collector, files, more)
     collector.settle(opened_by(weight_map))
     shards = [shard.name for shard in collector.shards]
-    index = compare(name, weight_map, collector.modules, shards, collector.duplicates)
+    index, unopened = compare(name, weight_map, collector.modules, shards, collector.duplicates)
+    if unopened:
+        collector.unlist(unopened)
     if keep_index or index != Index(name) or collector.duplicates:
         parsed[name] = file
     return index

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
-from operator import itemgetter
+from itertools import compress, repeat
+from operator import not_
 
 from mtpfix import late
 from mtpfix.frozen import NamedTuple
 from mtpfix.model import Cell, Checkpoint, RawModule, StoredModule, StoredScheme, Tensor
+from mtpfix.modules import EXPERTS, Block, Cells, Modules
 from mtpfix.names import MAX_NAME, natural_key, tensor_name
 from mtpfix.storage.classify import classify
 from mtpfix.storage.layouts import Shape
 from mtpfix.storage.stacks import StackPart, stack_parts
 
-_EXPERTS = ".experts."
 _NUMBER = late.pattern(r"0|[1-9][0-9]{0,8}")
 _QUANTIZER = "_quantizer"
 _STACK_OWNERS = ("experts", "moe")
 
-Cells = tuple[Cell, ...]
 Placed = tuple[Cell, str]
-_Layout = dict[str, int]  # what follows the name of experts' holder -> the number of the module's kind
+_Alike = tuple[str, bool, str, int]  # experts' holder, listed or not, the rest of the name, the number of the kind
 
 
 class _Kind(NamedTuple):
@@ -36,17 +36,11 @@ class _Kind(NamedTuple):
         return self.scheme.kind in ("plain", "quantized")
 
 
-_Row = tuple[str, _Kind, tuple[int, ...]]
-_CELLS = itemgetter(1)  # of a RawModule
-_MOST_LAYOUTS = 8
-
-
 class _Kinds:
     """Kinds by the identity of `cells`, which equal modules of one reading share."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, _Kind] = {}
-        self._number: dict[int, int] = {}
         self._alive: list[Cells] = []  # an id holds only as long as its object lives
         self._numbers: dict[Cells, int] = {}
 
@@ -54,20 +48,12 @@ class _Kinds:
         """The kind of these tensors, found out and remembered."""
         number = self._numbers.setdefault(tuple(sorted(cells)), len(self._numbers))
         kind = self._by_id[id(cells)] = _Kind(*classify(cells), number)
-        self._number[id(cells)] = number
         self._alive.append(cells)
         return kind
 
     def of(self, cells: Cells) -> _Kind:
         """The kind of these tensors."""
         return self._by_id.get(id(cells)) or self._judge(cells)
-
-    def numbers(self, modules: Collection[RawModule]) -> list[int]:
-        """The number of each module's kind."""
-        try:
-            return [*map(self._number.__getitem__, map(id, map(_CELLS, modules)))]
-        except KeyError:
-            return [self.of(module.cells).number for module in modules]
 
 
 def stored_modules(checkpoint: Checkpoint) -> tuple[StoredModule, ...]:
@@ -79,19 +65,31 @@ def stored_modules(checkpoint: Checkpoint) -> tuple[StoredModule, ...]:
     are valid, but of no model's module.
     """
     kinds = _Kinds()
-    modules = [module for module in checkpoint.modules.values() if len(module[0]) <= MAX_NAME]
-    ids = list(map(id, map(_CELLS, modules)))
-    distinct = dict(zip(ids, map(_CELLS, modules), strict=True))
-    odd = {number for number, cells in distinct.items() if not kinds.of(cells).is_linear}
-    strange = [module for module, number in zip(modules, ids, strict=True) if number in odd]
+    singles, blocks = _apart(checkpoint.modules, kinds)
+    modules = [module for module in singles if len(module.name) <= MAX_NAME]
+    strange = [module for module in modules if not kinds.of(module.cells).is_linear]
     joined = _joined(strange, checkpoint.modules)
     stacks, left = _unstacked([joined.get(module.name, module) for module in strange])
     changed = joined | left
+    if any(name.startswith(block.holder) for block in blocks for name in changed):
+        modules, blocks = list(checkpoint.modules.values()), ()
     if changed:
         modules = [module for module in modules if module.name not in changed]
         modules += [module for module in changed.values() if module is not None]
-    found = [*stacks, *_collapsed(modules, kinds)]
+    found = [*stacks, *_collapsed(modules, blocks, kinds)]
     return tuple(sorted(found, key=lambda stored: natural_key(stored.name)))
+
+
+def _apart(modules: Mapping[str, RawModule], kinds: _Kinds) -> tuple[list[RawModule], tuple[Block, ...]]:
+    """The modules to be looked at one by one, and blocks of experts that any format's linears make up."""
+    if not isinstance(modules, Modules):
+        return list(modules.values()), ()
+    plain = [
+        len(block.holder) < MAX_NAME // 2 and all(kinds.of(cells).is_linear for cells in block.cells.values())
+        for block in modules.blocks
+    ]
+    odd = (module for block in compress(modules.blocks, map(not_, plain)) for module in block.modules())
+    return [*modules.singles.values(), *odd], tuple(compress(modules.blocks, plain))
 
 
 def tensors_of(module: RawModule) -> tuple[Tensor, ...]:
@@ -114,51 +112,28 @@ def _module(name: str, placed: Sequence[Placed], *, listed: bool) -> RawModule:
 # --- experts ----------------------------------------------------------------------------------------------------------
 
 
-def _collapsed(modules: Iterable[RawModule], kinds: _Kinds) -> Iterator[StoredModule]:
+def _collapsed(modules: Iterable[RawModule], blocks: Iterable[Block], kinds: _Kinds) -> Iterator[StoredModule]:
     """The modules; experts of one projection that are stored alike as one."""
-    holders: dict[tuple[str, bool], dict[str, RawModule]] = {}
-    last, held = ("", True), dict[str, RawModule]()
+    rows: dict[_Alike, dict[str, tuple[Cells, str] | RawModule]] = {}
+    for block in blocks:
+        for rest, cells in block.cells.items():
+            row = rows.setdefault((block.holder, True, rest, kinds.of(cells).number), {})
+            row.update(zip(block.numbers, repeat((cells, block.shard))))
     for module in modules:
-        head, marker, rest = module[0].partition(_EXPERTS)
+        head, marker, rest = module.name.partition(EXPERTS)
         if not marker:
-            kind = kinds.of(module[1])
-            yield StoredModule(module[0], kind.scheme, kind.shape, module)
+            kind = kinds.of(module.cells)
+            yield StoredModule(module.name, kind.scheme, kind.shape, module)
             continue
-        if (head, module[3]) != last:
-            last = head, module[3]
-            held = holders.setdefault(last, {})
-        held[rest] = module
-    known: list[tuple[_Layout, tuple[_Row, ...]]] = []
-    for held in holders.values():
-        for rest, kind, experts in _rows_of(held, kinds, known):
-            yield StoredModule(held[rest].name, kind.scheme, kind.shape, held[rest], experts)
-
-
-def _rows_of(
-    held: Mapping[str, RawModule], kinds: _Kinds, known: list[tuple[_Layout, tuple[_Row, ...]]]
-) -> tuple[_Row, ...]:
-    """The rows of the experts of a holder, by what follows the holder's name: one layer has the same as another.
-
-    known  layouts met before, with their rows
-    """
-    layout = dict(zip(held, kinds.numbers(held.values()), strict=True))
-    for other, rows in known[:_MOST_LAYOUTS]:
-        if other == layout:
-            return rows
-    rows = tuple(_rows(layout, held, kinds))
-    known.append((layout, rows))
-    return rows
-
-
-def _rows(layout: _Layout, held: Mapping[str, RawModule], kinds: _Kinds) -> Iterator[_Row]:
-    rows: dict[tuple[str, int], dict[str, str]] = {}
-    for rest, kind in layout.items():
-        number, _, projection = rest.partition(".")
-        rows.setdefault((projection, kind), {})[number] = rest
-    for row in rows.values():
+        number, dot, projection = rest.partition(".")
+        alike = head + marker, module.listed, dot + projection, kinds.of(module.cells).number
+        rows.setdefault(alike, {})[number] = module
+    for (holder, _, rest, _), row in rows.items():
         for number, experts in _chosen(row.keys()).items():
-            rest = row[number]
-            yield rest, kinds.of(held[rest].cells), experts
+            held = row[number]
+            raw = held if isinstance(held, RawModule) else RawModule(f"{holder}{number}{rest}", *held)
+            kind = kinds.of(raw.cells)
+            yield StoredModule(raw.name, kind.scheme, kind.shape, raw, experts)
 
 
 def _chosen(numbers: Set[str]) -> dict[str, tuple[int, ...]]:

@@ -103,7 +103,7 @@ def headers(data: bytes) -> None:
     assert ours == theirs
     if quick is not None:
         assert ours == {
-            (tensor_name(name, cell[0]), cell[1], cell[2]) for name, row in quick[1].items() for cell in row
+            (tensor_name(name, cell[0]), cell[1], cell[2]) for name, row in quick.modules.items() for cell in row
         }
 
 

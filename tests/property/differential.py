@@ -125,8 +125,8 @@ def ours(file: bytes) -> tuple[Rows | None, Rows | None]:
     folded = fold(file[8 : 8 + length], len(file) - 8 - length, Tails())
     if folded is None:
         return careful, None
-    fast = {(tensor_name(name, cell[0]), cell[1], cell[2]) for name, cells in folded[1].items() for cell in cells}
-    assert len(fast) == folded[0]
+    fast = {(tensor_name(name, cell[0]), cell[1], cell[2]) for name, cells in folded.modules.items() for cell in cells}
+    assert len(fast) == folded.count
     return careful, fast
 
 

@@ -75,8 +75,8 @@ def folded(file: bytes) -> Rows | None:
     found = fold(file[8 : 8 + length], len(file) - 8 - length, Tails())
     if found is None:
         return None
-    rows = {(tensor_name(name, cell[0]), cell[1], cell[2]) for name, cells in found[1].items() for cell in cells}
-    assert len(rows) == found[0]
+    rows = {(tensor_name(name, cell[0]), cell[1], cell[2]) for name, cells in found.modules.items() for cell in cells}
+    assert len(rows) == found.count
     return rows
 
 

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 from shards import blob, header
 
-from mtpfix.checkpoint.canonical import MAX_CELLS, MAX_TAILS, Tails, fold
+from mtpfix.checkpoint.canonical import MAX_CELLS, MAX_TAILS, Folded, Tails, fold
 from mtpfix.checkpoint.headers import DTYPE_BITS, MAX_HEADER_BYTES, decode, header_length
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Cell
@@ -194,17 +194,15 @@ def test_what_the_library_writes_is_canonical() -> None:
         length = header_length(file[:8], len(file), "f")
         folded = fold(file[8 : 8 + length], len(file) - 8 - length, Tails())
         assert folded is not None
-        count, modules = folded
-        assert count == 2
-        assert set(modules["m"]) == {Cell("weight", "F32", (2, 3)), Cell("bias", "I8", (2,))}
+        assert folded.count == 2
+        assert set(folded.modules["m"]) == {Cell("weight", "F32", (2, 3)), Cell("bias", "I8", (2,))}
 
 
 def test_equal_modules_share_their_cells() -> None:
     root = Tails()
     raw, size = header({f"m.{n}.{s}": ("U8", (4,)) for n in range(9) for s in ("weight", "bias")})
-    _, first = fold(raw, size, root) or (0, {})
-    _, second = fold(raw, size, root) or (0, {})
-    assert len({id(cells) for cells in (*first.values(), *second.values())}) == 1
+    found = [fold(raw, size, root) or Folded(0, {}) for _ in range(2)]
+    assert len({id(cells) for folded in found for cells in folded.modules.values()}) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,221 @@
+"""Experts in a header, read many at a time: what the next ones must look like is written down and compared. Pure.
+
+A large checkpoint is experts nearly alone, and in a header one follows the other: the same tensors of the same sizes
+under the next number. So once one of them was read tensor by tensor, the text of those behind it is known but for their
+numbers, and these can be looked up. To write that text with functions that are written in C, to compare it in one go
+and to keep such experts as one costs a third of reading them tensor by tensor. Only text that is equal counts as read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
+from typing import Any
+
+from mtpfix.frozen import NamedTuple
+
+_BETWEEN = ']},"'
+_MOST = 1024  # experts that are looked for at once
+_MORE = 4  # times as many as were found alike before
+_MOST_ROWS = 64  # tensors of an expert
+_MOST_RUNS = 64  # of one holder; more are kept module by module
+_SLACK = 4  # characters by which a number and two offsets are shorter than those of the expert before
+_OFFSETS = 64  # characters that a number and two offsets take at most
+
+
+class _Row(NamedTuple):
+    """A tensor of an expert: the rest of its module's name (`.down_proj`), what follows that, and its bytes of data."""
+
+    rest: str
+    tail: str
+    size: int
+
+    @property
+    def text(self) -> str:
+        return f"{self.rest}.{self.tail}["
+
+
+class Taken(NamedTuple):
+    """Where to go on in the header's text and in the data, and how many tensors were taken."""
+
+    place: int
+    data: int
+    tensors: int
+
+
+class Run:
+    """Experts of a holder that are alike so far: their numbers, and by the rest of a module's name its node.
+
+    before   how many single modules came before
+    """
+
+    __slots__ = ("before", "nodes", "numbers")
+
+    def __init__(self, numbers: Iterable[str], nodes: Mapping[str, Any], before: int) -> None:
+        self.numbers, self.nodes, self.before = dict.fromkeys(numbers), dict(nodes), before
+
+
+class Experts:
+    """Follows a header that is read tensor by tensor, and takes the experts that it can foretell.
+
+    at       the expert whose tensors are being read, or ""
+    modules  those read so far one by one, each with its node: `node[tail]` is a tensor's size and the node that it
+             leads to, from `root` on
+    runs     holder (`model.layers.3.mlp.experts.`) -> what was taken; no expert is in `modules` and in a run
+    """
+
+    def __init__(self, text: str, modules: dict[str, Any], root: Any) -> None:
+        self.at = ""
+        self.runs: dict[str, list[Run]] = {}
+        self._text, self._modules, self._root = text, modules, root
+        self._holder = ""
+        self._rows: list[_Row] = []
+        self._most = _MOST
+        self._known: dict[tuple[str, str], list[str]] = {}  # holder and number -> those that followed, itself first
+        self._single: dict[str, set[str]] = {}  # holder -> numbers of the experts in `modules`
+
+    def add(self, rest: str, tail: str, size: int) -> None:
+        """A tensor of the expert `at` was read."""
+        self._rows.append(_Row(rest, tail, size))
+
+    def turn(self, expert: str, place: int, data: int) -> Taken | None:
+        """Another expert than `at` begins: take it, and those behind it, if they are like the one before.
+
+        None where they are not; then its tensors are to be read.
+        """
+        holder, dot, number = expert.rpartition(".")
+        holder += dot
+        if holder == self._holder and 0 < len(self._rows) <= _MOST_ROWS:
+            for candidates in self._candidates(holder, number, place):
+                numbers, end = self._agreed(holder, candidates, place, data)
+                if numbers:
+                    self.at = ""
+                    self._known[holder, number] = numbers
+                    self._keep(holder, numbers)
+                    stride = sum(row.size for row in self._rows)
+                    return Taken(end, data + stride * len(numbers), len(numbers) * len(self._rows))
+        self.at, self._holder, self._rows = expert, holder, []
+        if expert:
+            self._part(holder, {number: None})
+        return None
+
+    # --- what the text says -------------------------------------------------------------------------------------------
+
+    def _candidates(self, holder: str, number: str, place: int) -> Iterator[list[str]]:
+        """The numbers that may follow one another from a place on, none twice: as they did in another part of the
+        header, then as they stand there."""
+        if (holder, number) in self._known:
+            yield self._known[holder, number][: self._most]
+        yield self._listed(holder, number, place)
+
+    def _listed(self, holder: str, number: str, place: int) -> list[str]:
+        """The numbers of the experts at a place, the first of which is known, and behind it; none where the first has
+        other tensors than the rows, or where a number is there twice."""
+        text, mark, numbers = self._text, self._rows[0].text, list[str]()
+        reach = sum(len(holder) + len(row.text) + _OFFSETS for row in self._rows)
+        last = text.find(self._rows[-1].text, place, place + reach)
+        more = text.startswith(f"{holder}{number}.", text.find(_BETWEEN, last) + len(_BETWEEN))
+        begin, stop = place, place + len(holder) + len(number)
+        if last < 0 or more or not text.startswith(mark, stop):
+            return []
+        slack = len(self._rows) * _SLACK
+        while stop >= 0 and len(numbers) < self._most:
+            number = text[text.rfind(".", begin, stop) + 1 : stop]
+            if not number.isdecimal() or not text.startswith(holder, stop - len(number) - len(holder)):
+                break
+            numbers.append(number)
+            begin, length = stop + 1, stop - begin  # the next one is about as long as this one
+            stop = text.find(mark, stop + max(1, length - slack), stop + reach)
+        return numbers if len({*numbers}) == len(numbers) else []
+
+    def _agreed(self, holder: str, numbers: list[str], place: int, data: int) -> tuple[list[str], int]:
+        """The first experts of these that stand at a place as foretold, and where they end."""
+        if not numbers:
+            return [], place
+        foretold, whole = _foretold(holder, numbers, self._rows, data), len(numbers)
+        begin, end = place - len(_BETWEEN), len(foretold)
+        if not self._text.startswith(foretold, begin):
+            equal = _equal(self._text, begin, foretold)
+            whole = max(0, foretold.count(_BETWEEN, 0, equal) - 1) // len(self._rows)
+            end = foretold.find(f"{_BETWEEN}{holder}{numbers[whole]}{self._rows[0].text}") + len(_BETWEEN)
+        self._most = min(_MOST, max(self._most, _MORE * whole)) if whole else max(_MORE, self._most // _MORE)
+        return numbers[:whole], begin + end
+
+    # --- what is kept -------------------------------------------------------------------------------------------------
+
+    def _keep(self, holder: str, numbers: Sequence[str]) -> None:
+        """Add the rows to these experts."""
+        tails: dict[str, list[str]] = {}
+        for row in self._rows:
+            tails.setdefault(row.rest, []).append(row.tail)
+        runs, left = self.runs.setdefault(holder, []), dict.fromkeys(numbers)
+        if len(runs) >= _MOST_RUNS:
+            self._part(holder, left)
+        self._keep_singly(holder, self._single.get(holder, set()).intersection(left), tails, left)
+        for run in tuple(runs):
+            common = [*left] if run.numbers == left else [number for number in run.numbers if number in left]
+            if 0 < len(common) < len(run.numbers):
+                runs.append(Run(run.numbers.keys() - {*common}, run.nodes, run.before))
+                run.numbers = dict.fromkeys(common)
+            if common:
+                self._lead(run, tails)
+                left = {number: None for number in left if number not in run.numbers}
+            if not left:
+                return
+        runs.append(Run(left, {}, len(self._modules)))
+        self._lead(runs[-1], tails)
+
+    def _lead(self, run: Run, tails: Mapping[str, Sequence[str]]) -> None:
+        for rest, added in tails.items():
+            run.nodes[rest] = _led(run.nodes.get(rest, self._root), added)
+
+    def _keep_singly(
+        self, holder: str, numbers: Iterable[str], tails: Mapping[str, Sequence[str]], left: dict[str, None]
+    ) -> None:
+        for number in numbers:
+            for rest, added in tails.items():
+                name = f"{holder}{number}{rest}"
+                self._modules[name] = _led(self._modules.get(name, self._root), added)
+            del left[number]
+
+    def _part(self, holder: str, numbers: Mapping[str, None]) -> None:
+        """Keep these experts module by module from now on."""
+        self._single.setdefault(holder, set()).update(numbers)
+        for run in self.runs.get(holder, ()):
+            for number in [number for number in numbers if number in run.numbers]:
+                del run.numbers[number]
+                self._modules.update((f"{holder}{number}{rest}", node) for rest, node in run.nodes.items())
+
+
+def _led(node: Any, tails: Sequence[str]) -> Any:
+    for tail in tails:
+        node = node[tail][1]
+    return node
+
+
+def _equal(text: str, place: int, other: str) -> int:
+    """How many characters at a place are those of another text."""
+    low, high = 0, len(other)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if text.startswith(other[low:middle], place + low):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _foretold(holder: str, numbers: list[str], rows: Sequence[_Row], data: int) -> str:
+    """The text of experts of these numbers, from the end of the tensor before them to the next name."""
+    count, wide = len(numbers), len(rows)
+    bounds = tuple(accumulate(chain((data,), [row.size for row in rows] * count)))
+    offsets = ("%d " * len(bounds) % bounds).split()
+    names = [f"{_BETWEEN}{holder}{number}" for number in numbers]
+    parts = [","] * (5 * count * wide)
+    for at in range(wide):
+        parts[5 * at :: 5 * wide] = names
+    parts[1::5] = [row.text for row in rows] * count
+    parts[2::5] = offsets[:-1]
+    parts[4::5] = offsets[1:]
+    parts.append(_BETWEEN)
+    return "".join(parts)

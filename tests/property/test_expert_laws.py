@@ -1,0 +1,201 @@
+"""Laws of experts that are read many at a time: they are the modules that the careful reader finds, whatever is odd
+about some of them and however they lie in shards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from hypothesis import event, given
+from hypothesis import strategies as st
+from lengths import many
+from shards import Spec, data_size
+
+from mtpfix.checkpoint.canonical import Tails, fold
+from mtpfix.checkpoint.collect import Collector
+from mtpfix.checkpoint.headers import LENGTH_BYTES, decode
+from mtpfix.checkpoint.index import agrees
+from mtpfix.errors import UnreadableError
+from mtpfix.model import Checkpoint, Source
+from mtpfix.names import split_name, tensor_name
+from mtpfix.storage.modules import stored_modules
+
+Row = tuple[str, Spec]
+Found = dict[str, list[tuple[str, str, tuple[int, ...]]]]
+
+HOLDERS = st.sampled_from(["l.0.mlp.experts.", "l.1.mlp.experts.", "mtp.experts.", "l.0.mlp.experts.3.experts."])
+LINEAR: dict[str, Spec] = {
+    "weight": ("U8", (4, 8)),
+    "weight_scale": ("F8_E4M3", (4, 1)),
+    "weight_scale_2": ("F32", ()),
+    "input_scale": ("F32", ()),
+}
+KINDS = st.sampled_from([LINEAR, {"weight": ("BF16", (4, 8))}, {"weight": ("F8_E4M3", (4, 8)), "scale": ("F32", (1,))}])
+PROJECTIONS = st.sampled_from([("up", "down"), ("down_proj", "gate_proj", "up_proj"), ("w1",), ("",), ("a.b", "a")])
+OTHERS = st.lists(
+    st.sampled_from(
+        ["l.0.norm.weight", "l.0.mlp.experts.bias", "l.0.mlp.experts.0", "mtp.fc.weight", "z", "lm_head.weight"]
+    ),
+    unique=True,
+)
+RANK = {"F32": 0, "BF16": 1, "F8_E4M3": 2, "U8": 3}
+
+
+@st.composite
+def experts(draw: st.DrawFn) -> list[Row]:
+    """The tensors of some experts of one holder; now and then one has others than the rest."""
+    holder, kind, projections = draw(HOLDERS), draw(KINDS), draw(PROJECTIONS)
+    first = draw(st.integers(0, 12))
+    numbers = [str(number) for number in range(first, first + draw(st.integers(1, 14)))]
+    rows = []
+    for number in numbers:
+        for projection in projections:
+            module = f"{holder}{number}.{projection}".removesuffix(".")
+            rows += [(f"{module}.{suffix}", spec) for suffix, spec in kind.items()]
+    for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
+        at = draw(st.integers(0, len(rows) - 1))
+        name, (dtype, shape) = rows[at]
+        rows[at : at + 1] = draw(
+            st.sampled_from(
+                [[], [(name, (dtype, (*shape, 2)))], [(name, ("F32", (1,)))], [(f"{name}_2", (dtype, shape))]]
+            )
+        )
+    return rows
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> list[Row]:
+    """Tensors in an order in which something writes them, none twice."""
+    rows = [row for some in draw(st.lists(experts(), max_size=3)) for row in some]
+    rows += [(name, ("BF16", (2,))) for name in draw(OTHERS)]
+    unique = list(dict(rows).items())
+    order = draw(st.sampled_from(["library", "name", "as they come", "shuffled"]))
+    event(order)
+    if order == "library":
+        return sorted(unique, key=lambda row: (RANK[row[1][0]], row[0]))
+    if order == "shuffled":
+        return draw(st.permutations(unique))
+    return sorted(unique) if order == "name" else unique
+
+
+def spelled(rows: Sequence[Row]) -> tuple[bytes, int]:
+    """The header of these tensors, repeated ones too, and the bytes of data."""
+    parts, end = ['"__metadata__":{"format":"pt"}'], 0
+    for name, (dtype, shape) in rows:
+        start, end = end, end + data_size((dtype, shape))
+        body = {"dtype": dtype, "shape": list(shape), "data_offsets": [start, end]}
+        parts.append(f"{json.dumps(name)}:{json.dumps(body, separators=(',', ':'))}")
+    return f"{{{','.join(parts)}}}".encode(), end
+
+
+def careful(raw: bytes, size: int) -> Found | None:
+    """The modules as the decoder finds them; None where it refuses the header."""
+    found: Found = {}
+    try:
+        for name, dtype, shape, _, _ in decode(raw, size, "f"):
+            module, suffix = split_name(name)
+            found.setdefault(module, []).append((suffix, dtype, shape))
+    except UnreadableError:
+        return None
+    return found
+
+
+def quick(raw: bytes, size: int) -> Found | None:
+    """The modules as the fast way finds them; None where it leaves the header alone."""
+    folded = fold(raw, size, Tails())
+    if folded is None:
+        return None
+    event("blocks" if folded.blocks else "no blocks")
+    found = {name: [tuple(cell) for cell in cells] for name, cells in folded.modules.items()}
+    assert folded.count == sum(map(len, found.values()))
+    assert len(folded.modules) == len(folded.singles) + sum(block.size for block in folded.blocks)
+    return found
+
+
+@many(400)
+@given(tensors())
+def test_the_fast_way_finds_what_the_careful_one_finds(rows: list[Row]) -> None:
+    raw, size = spelled(rows)
+    if rows:
+        assert quick(raw, size) == careful(raw, size) is not None
+
+
+@many(400)
+@given(tensors(), st.integers(0, 10_000), st.sampled_from('0123456789,.[]}{" ae\x1b') | st.characters(codec="ascii"))
+def test_one_other_character_is_seen(rows: list[Row], place: int, other: str) -> None:
+    raw, size = spelled(rows)
+    at = place % len(raw)
+    raw = raw[:at] + other.encode() + raw[at + 1 :]
+    found = quick(raw, size)
+    assert found is None or found == careful(raw, size)
+
+
+@many(200)
+@given(tensors(), st.integers(0, 10_000), st.integers(0, 10_000), st.integers(1, 30), st.booleans())
+def test_tensors_that_are_there_twice_are_seen(
+    rows: list[Row], start: int, place: int, count: int, empty: bool
+) -> None:
+    """Without data they may be valid, and the last one counts."""
+    if empty:
+        rows = [(name, (dtype, (0, *shape))) for name, (dtype, shape) in rows]
+    start, place = start % (len(rows) + 1), place % (len(rows) + 1)
+    again = rows[start : start + count]
+    raw, size = spelled([*rows[:place], *again, *rows[place:]])
+    assert (quick(raw, size) is None) is bool(again) or not rows
+
+
+def collected(shards: Sequence[Sequence[Row]], *, in_blocks: bool) -> Collector:
+    collector = Collector()
+    for number, rows in enumerate(shards):
+        raw, size = spelled(rows)
+        name = f"model-{number}.safetensors"
+        if in_blocks:
+            collector.add_header(name, raw, LENGTH_BYTES + len(raw) + size)
+        else:
+            collector.add_rows(name, [(name, *spec) for name, spec in rows], LENGTH_BYTES + len(raw) + size)
+    collector.settle()
+    return collector
+
+
+def checkpoint(collector: Collector) -> Checkpoint:
+    return Checkpoint(Source("local", ""), collector.modules, {}, tuple(collector.shards), collector.tensor_count)
+
+
+@many(300)
+@given(tensors(), st.lists(st.integers(0, 200), max_size=3), st.integers(0, 3), st.integers(0, 200))
+def test_shards_of_experts_make_the_same_checkpoint(rows: list[Row], cuts: list[int], again: int, at: int) -> None:
+    """Cut anywhere, in the midst of an expert and of a module, and with copies in another shard."""
+    places = sorted(cut % (len(rows) + 1) for cut in cuts)
+    shards = [rows[start:end] for start, end in zip([0, *places], [*places, len(rows)], strict=True)]
+    copies = rows[at % (len(rows) + 1) :][:again]
+    held = {name for name, _ in shards[0]}
+    shards[0] = [*shards[0], *(row for row in copies if row[0] not in held)]
+    fast, slow = (collected(shards, in_blocks=in_blocks) for in_blocks in (True, False))
+    event("blocks" if fast.modules.blocks else "no blocks")
+    assert fast.modules == slow.modules
+    assert {name: fast.modules[name] for name in slow.modules} == slow.modules.whole
+    assert len(fast.modules) == len(slow.modules)
+    assert (fast.duplicates, fast.tensor_count, fast.shards) == (slow.duplicates, slow.tensor_count, slow.shards)
+    assert stored_modules(checkpoint(fast)) == stored_modules(checkpoint(slow))
+
+
+@many(200)
+@given(tensors(), st.integers(0, 200), st.integers(0, 200), st.booleans())
+def test_an_index_of_experts_is_compared_line_by_line(rows: list[Row], cut: int, wrong: int, ordered: bool) -> None:
+    place = cut % (len(rows) + 1)
+    collector = collected([rows[:place], rows[place:]], in_blocks=True)
+    lines = [
+        f'    "{tensor_name(module.name, cell.suffix)}": "{shard}"'
+        for module in collector.modules.values()
+        for cell, shard in zip(module.cells, module.shards or [module.shard] * len(module.cells), strict=True)
+    ]
+    lines = sorted(lines) if ordered else lines
+    if lines:
+        assert agrees("i", indexed(lines), collector.modules)
+        lines[wrong % len(lines)] = lines[wrong % len(lines)].replace('": "model-', '": "model_')
+        assert not agrees("i", indexed(lines), collector.modules)
+
+
+def indexed(lines: Sequence[str]) -> bytes:
+    body = ",\n".join(lines)
+    return f'{{\n  "metadata": {{}},\n  "weight_map": {{\n{body}\n  }}\n}}\n'.encode()
