@@ -72,7 +72,7 @@ class Tails(dict[str, tuple[int, "Tails"]]):
 class Folded(NamedTuple):
     """What a header lists: how many tensors, the modules that they make up one by one, and in blocks."""
 
-    count: int
+    tensors: int
     singles: dict[str, Cells]
     blocks: tuple[Block, ...] = ()
 

@@ -85,9 +85,9 @@ class Collector:
         self._singles.update((name, self._singles[name]._replace(listed=False)) for name in names)
 
     def _add(self, shard: str, size: int, folded: Folded) -> None:
-        self.shards.append(Shard(shard, folded.count, size))
+        self.shards.append(Shard(shard, folded.tensors, size))
         self.plain = self.plain and is_plain(shard)
-        self.tensor_count += folded.count
+        self.tensor_count += folded.tensors
         if self.tensor_count > MAX_TENSORS:
             raise beyond(shard, f"with it {self.tensor_count:,} tensors are above the limit of {MAX_TENSORS:,}")
         self._parts.append((shard, folded))

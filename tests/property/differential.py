@@ -126,7 +126,7 @@ def ours(file: bytes) -> tuple[Rows | None, Rows | None]:
     if folded is None:
         return careful, None
     fast = {(tensor_name(name, cell[0]), cell[1], cell[2]) for name, cells in folded.modules.items() for cell in cells}
-    assert len(fast) == folded.count
+    assert len(fast) == folded.tensors
     return careful, fast
 
 

@@ -107,7 +107,7 @@ def quick(raw: bytes, size: int) -> Found | None:
         return None
     event("blocks" if folded.blocks else "no blocks")
     found = {name: [tuple(cell) for cell in cells] for name, cells in folded.modules.items()}
-    assert folded.count == sum(map(len, found.values()))
+    assert folded.tensors == sum(map(len, found.values()))
     assert len(folded.modules) == len(folded.singles) + sum(block.size for block in folded.blocks)
     return found
 

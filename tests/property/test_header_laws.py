@@ -76,7 +76,7 @@ def folded(file: bytes) -> Rows | None:
     if found is None:
         return None
     rows = {(tensor_name(name, cell[0]), cell[1], cell[2]) for name, cells in found.modules.items() for cell in cells}
-    assert len(rows) == found.count
+    assert len(rows) == found.tensors
     return rows
 
 

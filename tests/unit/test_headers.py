@@ -194,7 +194,7 @@ def test_what_the_library_writes_is_canonical() -> None:
         length = header_length(file[:8], len(file), "f")
         folded = fold(file[8 : 8 + length], len(file) - 8 - length, Tails())
         assert folded is not None
-        assert folded.count == 2
+        assert folded.tensors == 2
         assert set(folded.modules["m"]) == {Cell("weight", "F32", (2, 3)), Cell("bias", "I8", (2,))}
 
 
