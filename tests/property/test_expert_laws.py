@@ -53,8 +53,8 @@ def experts(draw: st.DrawFn) -> list[Row]:
             module = f"{holder}{number}.{projection}".removesuffix(".")
             rows += [(f"{module}.{suffix}", spec) for suffix, spec in kind.items()]
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
-        at = draw(st.integers(0, len(rows) - 1))
-        name, (dtype, shape) = rows[at]
+        at = draw(st.integers(0, 100)) % max(1, len(rows))
+        name, (dtype, shape) = (rows or [("z", ("U8", (1,)))])[at]
         rows[at : at + 1] = draw(
             st.sampled_from(
                 [[], [(name, (dtype, (*shape, 2)))], [(name, ("F32", (1,)))], [(f"{name}_2", (dtype, shape))]]
