@@ -265,11 +265,13 @@ def test_the_narrow_scope_keeps_the_laws(case: Case) -> None:
 def minimal(study: Study) -> None:
     """No entry twice, no alias that can be left out, and the draft's own names for all that is mended."""
     for solution in study.solved:
-        places = zip(solution.where.places, solution.where.entries, strict=True)
+        places = list(zip(solution.where.places, solution.where.entries, strict=True))
         kept = {entry for at, entry in places if at not in solution.removed}
+        gone = {entry for at, entry in places if at in solution.removed}
         entries = [item.entry for item in solution.added]
         assert len(set(entries)) == len(entries)
         assert not kept & set(entries), "an entry is written twice"
+        assert not gone & set(entries), "an entry goes and comes again"
     if not study.solved or study.solved[0].fragment.file != "config.json":
         return  # a sidecar alone may be mended for engines that come to read it another day
     faithful(study, study.solved[0])
@@ -361,9 +363,9 @@ class Trial:
         fmt = format_of(self.fragment.value)
         self.where = fmt.exclusions(self.fragment.value) if fmt else None
 
-    def tables(self, entries: Sequence[str]) -> tuple[Table, ...]:
+    def tables(self, entries: Sequence[str], gone: Sequence[int] = ()) -> tuple[Table, ...]:
         assert self.where is not None
-        value = changed(self.fragment.value, self.where, (), list(entries))
+        value = changed(self.fragment.value, self.where, gone, list(entries))
         old = self.state.world.files[self.fragment.file]
         new = JsonFile(old.name, old.raw, placed(old.value, self.fragment.pointer.split("/")[1:], value))
         return tables(self.state.world, self.state.judges, {**self.state.world.files, old.name: new})
@@ -403,6 +405,23 @@ def sharp(study: Study) -> None:
             continue
         added = greedy(trial, at, missing, fmt.name)
         assert added is None or bad(state.world, trial.tables(added)[at]), f"{table.judge.profile}: {added} mends it"
+
+
+def lifted(study: Study) -> None:
+    """No engine's newest release is left with entries without which a part would load, and nobody needs them."""
+    state = study.after
+    for at, table in enumerate(state.tables):
+        if not table.judge.profile.latest or table.fragment is None or format_of(table.fragment.value) is None:
+            continue
+        trial = Trial(state, table.fragment.file)
+        plain = [(row, answer) for row, answer in table.decided if answer.decision == "plain" and answer.cause.entry]
+        broad = [answer.cause.entry for row, answer in plain
+                 if row.unit.stored.quantized and hurts(state.world, table, row, answer)]  # fmt: skip
+        if not broad or trial.where is None or len(bad(state.world, table)) > len(broad):
+            continue
+        places = zip(trial.where.places, trial.where.entries, strict=True)
+        new = trial.tables((), [place for place, entry in places if entry in broad])
+        assert bad(state.world, new[at]) or not trial.harmless(new), f"{table.judge.profile}: without {broad} it loads"
 
 
 def greedy(trial: Trial, at: int, missing: Sequence[Row], fmt: str) -> Entries | None:
@@ -466,6 +485,7 @@ def test_every_law_of_plans(case: Case, seed: int) -> None:
     byte_true(study)
     minimal(study)
     sharp(study)
+    lifted(study)
     unordered(study, case, seed)
 
 
