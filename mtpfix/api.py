@@ -243,6 +243,7 @@ def grafting(
     """A graft that is planned and can be written; see `graft`."""
     from mtpfix.grafting import plan as planned
     from mtpfix.grafting.ready import Ready, from_base
+    from mtpfix.grafting.sources import drop_kept
 
     access = access or Access()
     here, there = parse(path), parse(base, access.revision)
@@ -258,7 +259,10 @@ def grafting(
         )
     asked = planned.Asked(_each(modules), _each(engines), _known(scope), dequantize, rewrite)
     with from_base(_mended(here), there, access) as (own, other, repository):
-        yield Ready(planned.plan(own, other, asked), own, other, repository)
+        plan = planned.plan(own, other, asked)
+        if plan.layout is None:
+            drop_kept(here.id)
+        yield Ready(plan, own, other, repository)
 
 
 def explain(

@@ -63,14 +63,15 @@ class Cache:
             return
 
     def prune(self) -> None:
-        """Once a day, drop what was not used for long."""
+        """Once a day, drop what was not used for long, and what a killed process has not brought to its end."""
         stamp = self._root / _PRUNED
         try:
             if stamp.exists() and stamp.stat().st_mtime > time.time() - _PRUNE_EVERY:
                 return
             stamp.touch()
             for path in self._root.glob("??/*"):
-                if path.stat().st_mtime < time.time() - MAX_AGE:
+                age = _PRUNE_EVERY if path.name.startswith(tempfile.gettempprefix()) else MAX_AGE
+                if path.stat().st_mtime < time.time() - age:
                     path.unlink()
         except OSError:
             return

@@ -119,9 +119,21 @@ class Kept:
     note: Path
 
     def drop(self) -> None:
-        """Removes both."""
-        for path in (self.data, self.note):
-            path.unlink(missing_ok=True)
+        """Removes both, as far as that can be done: later grafts look for what nobody needs any more."""
+        for path in (self.data, self.note, _draft(self.note)):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _draft(note: Path) -> Path:
+    return note.with_suffix(".tmp")
+
+
+def drop_kept(directory: str) -> None:
+    """Removes what has come for grafts on a checkpoint that needs none: one that was made, and killed before this."""
+    with contextlib.suppress(OSError):
+        for path in (state_folder(Path(os.path.realpath(directory))) / "graft").iterdir():
+            path.unlink()
 
 
 def kept_file(place: Path, source: str, stretches: Sequence[Stretch]) -> Kept:
@@ -250,7 +262,7 @@ class _Notes:
         """Bring what has come to the disk, then the note of it."""
         done = list(self.done)
         bulk.sync(self._descriptor)
-        draft = self._kept.note.with_suffix(".tmp")
+        draft = _draft(self._kept.note)
         draft.write_text(json.dumps(done))
         os.replace(draft, self._kept.note)
 

@@ -143,6 +143,8 @@ def _written_before(root: Path) -> None:
 _ENSURE = "import mtpfix; mtpfix.ensure('here', engines=['vllm'])"
 _FIX = "import mtpfix; mtpfix.apply(mtpfix.plan(mtpfix.check('here')))"
 
+_OVERRIDE = ("override", "here", "--engine", "vllm", "--format", "json")
+
 WRITERS: dict[str, Writer] = {
     "apply": Writer(_apply, ("apply", "here", "-y")),
     "apply, one file": Writer(_one_file, ("apply", "here", "-y")),
@@ -161,13 +163,13 @@ WRITERS: dict[str, Writer] = {
     "graft --rewrite": Writer(_packed, (*GRAFT, "--rewrite")),
     "graft --dequantize": Writer(_fp8_base, (*GRAFT, "--dequantize")),
     "hook --fix": Writer(_apply, ("hook", "--fix", "here/config.json")),
-    "ensure": Writer(_apply, ("apply", "here", "-y", *VLLM), python=_ENSURE),
+    "ensure": Writer(_apply, ("apply", "here", "-y", "--engine", "vllm"), python=_ENSURE),
     "plan and apply from Python": Writer(_apply, ("apply", "here", "-y"), python=_FIX),
     "check -o": Writer(_written_before, ("check", "here", "--format", "html", "-o", "out"), changes=False),
     "check -o, a new file": Writer(_apply, ("check", "here", "--format", "json", "-o", "out"), changes=False),
     "explain -o": Writer(_written_before, ("explain", "here", "mtp.**", "-o", "out"), changes=False),
     "list -o": Writer(_written_before, ("list", "here", "-o", "out"), changes=False),
-    "override -o": Writer(_written_before, ("override", "here", "--engine", "vllm", "-o", "out"), changes=False),
+    "override -o": Writer(_written_before, (*_OVERRIDE, "-o", "out"), changes=False),
     "snapshot -o": Writer(_written_before, ("snapshot", "here", "-o", "out"), changes=False),
 }
 

@@ -1,0 +1,115 @@
+"""Commands that read the Hub, killed and failing at system calls that write: the cache, the state of a scan, a graft.
+
+What a command keeps for the next one is whole or as if it were not there. Like tests/cli/test_traced.py, which has the
+words; the short run takes a few calls, MTPFIX_LONG=1 all.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import traced
+from checkpoints import glm4_moe, on_disk
+from traced import Act, Call, Ended, Fail, Half, Kill, When
+
+from hub import Hub
+
+LONG = bool(os.environ.get("MTPFIX_LONG"))
+FEW = 2
+GLM = ("lm_head", "model.layers.0*", "model.layers.2*")
+COMMANDS = {
+    "graft": ("graft", "here", "--from", "org/base", "-y"),
+    "check": ("check", "org/mine", "--format", "quiet"),
+    "scan": ("scan", "org", "--state", "state.jsonl"),
+}
+Seen = tuple[dict[str, bytes], list[str], list[bytes]]
+
+pytestmark = pytest.mark.skipif(bool(traced.why_not()), reason=traced.why_not() or "-")
+
+
+@pytest.fixture
+def root(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    on_disk(tmp_path / "kept", glm4_moe().without_draft(), "nvfp4", GLM, sidecar=GLM, seed=1)
+    hub.create("org/base", on_disk(tmp_path / "base", glm4_moe(), seed=2))
+    hub.create("org/mine", tmp_path / "kept")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def fresh(root: Path) -> None:
+    for name in ("here", "state", "cache"):
+        shutil.rmtree(root / name, ignore_errors=True)
+    (root / "state.jsonl").unlink(missing_ok=True)
+    shutil.copytree(root / "kept", root / "here")
+
+
+def run(command: str, want: Callable[[Call, When], Act] = traced.go_on) -> Ended:
+    return traced.run([sys.executable, "-m", "mtpfix", *COMMANDS[command]], want)
+
+
+def seen(root: Path) -> Seen:
+    """The checkpoint, the names of the records without what is drawn, the rows of the scan."""
+    state = root / "state.jsonl"
+    rows = sorted(state.read_bytes().splitlines()) if state.exists() else []
+    return {path.name: path.read_bytes() for path in (root / "here").iterdir()}, names(root / "state"), rows
+
+
+def names(folder: Path) -> list[str]:
+    found = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    return sorted(re.sub("[0-9a-f]{16,}", "*", name) for name in found)
+
+
+def moments(root: Path, command: str) -> Iterator[tuple[Call, Ended, Seen]]:
+    """Calls of a whole run that are about a file of the test, and how such a run ends."""
+    fresh(root)
+    run(command)  # the bytecode is written now
+    fresh(root)
+    whole = run(command)
+    assert whole.code in (0, 1), whole.err
+    wanted = seen(root)
+    calls = [call for call in whole.calls if any(str(root) in path for path in call.paths)]
+    for call in calls if LONG else calls[len(calls) // FEW // 2 :: len(calls) // FEW]:
+        fresh(root)
+        yield call, whole, wanted
+
+
+def at(call: Call, first: Act, then: Act = None) -> Callable[[Call, When], Act]:
+    """Something happens to this call; threads may make others of the same number, which is as good."""
+    return lambda one, when: (first if when == "before" else then) if one.number == call.number else None
+
+
+@pytest.mark.parametrize("command", COMMANDS if LONG else ("graft", "scan"))
+def test_killed(root: Path, command: str) -> None:
+    for call, whole, wanted in moments(root, command):
+        ways = (Half(), Kill()) if "write" in call.name else (Kill(),)
+        assert run(command, at(call, *ways)).code == -signal.SIGKILL
+        after = run(command)
+        assert after.code == whole.code, (call, after.err)
+        assert seen(root) == wanted, call
+
+
+@pytest.mark.parametrize("command", COMMANDS if LONG else ("graft", "scan"))
+def test_an_error_of_the_disk(root: Path, command: str) -> None:
+    """What is only kept for later stops nothing; of the rest one message tells."""
+    for call, whole, wanted in moments(root, command):
+        found = run(command, at(call, Fail(errno.ENOSPC)))
+        assert found.code in (whole.code, 3), (call, found.err)
+        assert "Traceback" not in found.err, call
+        if found.code == 3:
+            assert (found.err.count("Error: "), found.err.count("Hint: ")) == (1, 1), (call, found.err)
+        hit = found.calls[call.number : call.number + 1]  # threads make them in any order
+        if any("/cache/" in path for one in hit for path in one.paths):
+            assert found.code == whole.code, (call, found.err)
+        after = run(command)
+        assert after.code == whole.code, (call, after.err)
+        assert seen(root) == wanted, call
