@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from differential import compare
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lengths import many
 from safetensors import SafetensorError, deserialize
@@ -88,7 +88,7 @@ def mutated(raw: bytes, mutations: list[tuple[str, int, int, str]]) -> bytes:
     return raw
 
 
-@settings(deadline=None)
+@many(100)
 @given(TENSORS, METADATAS)
 def test_round_trip(tensors: Tensors, metadata: dict[str, str] | None) -> None:
     raw, size = header(tensors, metadata)
@@ -120,7 +120,7 @@ def test_the_library_agrees_about_flipped_bytes(tensors: Tensors, flips: list[tu
     assert folded(bytes(file)) in (None, theirs(bytes(file)))
 
 
-@settings(deadline=None)
+@many(100)
 @given(TENSORS)
 def test_a_collector_keeps_every_tensor(tensors: Tensors) -> None:
     raw, size = header(tensors)
@@ -137,6 +137,7 @@ def test_a_collector_keeps_every_tensor(tensors: Tensors) -> None:
     assert collector.shards[0].size == 8 + len(raw) + sum(map(data_size, tensors.values()))
 
 
+@many(100)
 @given(NAMES)
 def test_names_split_and_join(name: str) -> None:
     assert tensor_name(*split_name(name)) == name

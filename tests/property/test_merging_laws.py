@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lengths import many
 
 from mtpfix.errors import UnreadableError
 from mtpfix.merging import taken_back
@@ -28,6 +29,7 @@ def value_of(raw: bytes) -> Any:
     return json.loads(raw)
 
 
+@many(100)
 @given(LISTS, st.lists(NAMES, max_size=3, unique=True), st.data(), INDENTS)
 def test_entries_that_came_go_and_those_of_others_stay(
     old: list[str], added: list[str], data: st.DataObject, indent: int | None
@@ -45,6 +47,7 @@ def test_entries_that_came_go_and_those_of_others_stay(
     assert value_of(back.data) == {"l": [name for name in now if name not in brought], "k": 1}
 
 
+@many(100)
 @given(LISTS, LISTS, st.data())
 def test_entries_that_went_come_back(old: list[str], new: list[str], data: st.DataObject) -> None:
     """Whatever the change did to a list, an entry of somebody else's changes nothing of the way back."""
@@ -58,11 +61,13 @@ def test_entries_that_went_come_back(old: list[str], new: list[str], data: st.Da
     assert sorted(value_of(back.data)["l"]) == sorted([*old, "mine"])
 
 
+@many(100)
 @given(OBJECTS, OBJECTS)
 def test_without_an_edit_the_first_bytes_come_back(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert taken_back("f", text(old, 2), text(new), text(new)).data == text(old, 2)
 
 
+@many(100)
 @given(OBJECTS, OBJECTS, OBJECTS)
 def test_the_edit_stays_or_nothing_changes(old: dict[str, Any], new: dict[str, Any], now: dict[str, Any]) -> None:
     """Members that the change did not touch stay as they are; those that it did are as before, or were edited."""
@@ -79,6 +84,7 @@ def test_the_edit_stays_or_nothing_changes(old: dict[str, Any], new: dict[str, A
             assert found.get(key, ...) == old.get(key, ...)
 
 
+@many(100)
 @given(st.lists(NAMES, max_size=2, unique=True))
 def test_an_entry_that_was_edited_is_left_alone(rest: list[str]) -> None:
     """Where the change only brought entries, one that is gone again needs no way back."""

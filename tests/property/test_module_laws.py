@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from lengths import many
 from shards import Spec
 
 from mtpfix.checkpoint.collect import Collector
@@ -47,7 +48,7 @@ def spread(tensors: list[tuple[str, Spec]], shards: int, random: Random) -> Chec
     return Checkpoint(Source("local", ""), collector.modules, {}, tuple(collector.shards), collector.tensor_count)
 
 
-@settings(deadline=None)
+@many(100)
 @given(MODULES, SHARDS, SHARDS, st.randoms(use_true_random=False))
 def test_order_changes_nothing(modules: dict[str, dict[str, Spec]], first: int, second: int, random: Random) -> None:
     tensors = [(f"{path}.{suffix}", spec) for path, parts in modules.items() for suffix, spec in parts.items()]
@@ -56,7 +57,7 @@ def test_order_changes_nothing(modules: dict[str, dict[str, Spec]], first: int, 
     assert [module.name for module in stored_modules(one)] == [module.name for module in stored_modules(other)]
 
 
-@settings(deadline=None)
+@many(100)
 @given(MODULES, SHARDS, st.randoms(use_true_random=False))
 def test_every_tensor_is_somewhere(modules: dict[str, dict[str, Spec]], shards: int, random: Random) -> None:
     tensors = {f"{path}.{suffix}": spec for path, parts in modules.items() for suffix, spec in parts.items()}
