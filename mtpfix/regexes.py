@@ -72,12 +72,28 @@ class Regex:
         return True
 
 
-@lru_cache(maxsize=1 << 14)
 def compiled(pattern: str) -> Regex:
     """The pattern, ready to be tried. Raises re.error for an invalid one and TooCostly for one of absurd length."""
     if len(pattern) > MAX_LENGTH:
         raise TooCostly(pattern)
-    ready = _compile(pattern)
+    found = _weighed(pattern)
+    if isinstance(found, Regex):
+        return found
+    raise re.error(*found)
+
+
+def is_valid(pattern: str) -> bool:
+    """Whether a pattern is a regular expression; one of absurd length may be."""
+    return len(pattern) > MAX_LENGTH or isinstance(_weighed(pattern), Regex)
+
+
+@lru_cache(maxsize=1 << 14)
+def _weighed(pattern: str) -> Regex | tuple[str, str, int | None]:
+    """The pattern compiled, or what `re.error` says of it: a list is tried again and again, a broken one too."""
+    try:
+        ready = _compile(pattern)
+    except re.error as problem:
+        return problem.msg, pattern, problem.pos
     tokens = list(_TOKEN.finditer(pattern))
     choices, nested = _weight(tokens)
     plain_flags = ready.flags == re.UNICODE
@@ -90,7 +106,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
             warnings.simplefilter("ignore")
             return re.compile(pattern)
     except (OverflowError, RecursionError) as problem:
-        raise re.error(str(problem), pattern) from problem
+        raise re.error(str(problem), pattern) from None
 
 
 def _literals(tokens: list[re.Match[str]]) -> Iterator[str]:

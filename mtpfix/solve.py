@@ -11,7 +11,6 @@ aliases (an engine's own names) for what is still missing; drop every alias that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import count
 from typing import Any, Literal
 
 from mtpfix import late
@@ -24,6 +23,7 @@ from mtpfix.formats.base import ExclusionList, Format, Reach
 from mtpfix.formats.coverage import Coverage
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Answer, Cause, Part
+from mtpfix.regexes import is_valid
 from mtpfix.rules.entries import means
 from mtpfix.verdicts import mismatch
 
@@ -32,7 +32,7 @@ Verdicts = tuple[tuple[Answer, ...], ...]
 PARTS: tuple[Part, ...] = ("target", "draft")
 EXPERT_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 MANY = 500  # entries from which on it pays to set aside those without effect
-ROUNDS, TURNS = 3, 20
+ROUNDS, TURNS, SHORT = 3, 20, 100
 _DEPTHS = (1, 2, 3)  # dots in a name that is written for all that is under it, once its root was tried
 _EXPERT = late.pattern(r"(?<=\.experts\.)[0-9]+")
 _WORD = late.pattern(r"[^.*]+")
@@ -119,6 +119,11 @@ def _changed(old: Any, path: Sequence[str], where: ExclusionList, gone: set[int]
         return [*_kept(list(old) if where.present else where.entries, gone), *added]
     items = _kept(list(old.items()) if where.present else [(entry, where.value) for entry in where.entries], gone)
     return {**dict.fromkeys(added, where.value), **{name: value for name, value in items if name not in added}}
+
+
+def _is_broken(entry: str) -> bool:
+    """Whether no engine can take an entry for a regular expression, were it meant to be one."""
+    return not is_valid(entry.removeprefix("re:").removeprefix("-:").removeprefix("+:"))
 
 
 def _entries_at(where: ExclusionList, places: Iterable[int]) -> tuple[str, ...]:
@@ -351,18 +356,23 @@ class Solver:
         }
         self.told_apart = self.told_apart or self.alike.told_apart(texts)
         broken = self._breaking()
-        for turn in count():
+        patience = max(TURNS * SHORT // max(len(self.where.entries), SHORT), 2)
+        for turn in range(3 * patience):  # no list of a model's hides an entry behind as many others
             removed = (*broken, *_places(self.where, texts))
             new = self._bad(removed) - texts
             if not new:
                 break
-            texts |= self._kin(new) if turn > TURNS else new
+            texts |= self._kin(new) if turn > patience else new
         return (*broken, *_places(self.where, texts - self._vain(removed, texts)))
 
     def _kin(self, texts: set[str]) -> set[str]:
-        """Entries that differ from some in the number of an expert alone: a list may name thousands one by one."""
+        """Entries that differ from some in the number of an expert alone, since a list may name thousands one by one;
+        and where one is no regular expression, all that are none."""
         kinds = {_EXPERT.sub("", text) for text in texts}
-        return {entry for entry in self.where.entries if _EXPERT.sub("", entry) in kinds}
+        broken = any(_is_broken(text) for text in texts)
+        return {
+            entry for entry in self.where.entries if _EXPERT.sub("", entry) in kinds or (broken and _is_broken(entry))
+        }
 
     def _breaking(self) -> tuple[int, ...]:
         """Places of what is no text, where an engine stops on it."""

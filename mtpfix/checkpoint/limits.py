@@ -20,7 +20,7 @@ from mtpfix.names import brief
 MOST_ROWS = 400_000  # of a description: one for each tensor; a trillion parameters make 280,000 tensors
 MOST_ENTRIES = 150_000  # in whatever checkpoint; a trillion parameters make 150,000 modules
 FEW_ENTRIES = 10_000  # in a small checkpoint too
-MOST_PATTERNS = 2_000  # entries that only trying them out can match
+MOST_PATTERNS = 1_000  # entries that only trying them out can match
 MOST_GROUPS = 100
 MOST_MODULES = 50_000  # beside the experts, which are judged in rows; the largest models have 3,000
 MOST_TARGETS = 20_000  # of all config groups together, in whatever checkpoint

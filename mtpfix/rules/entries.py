@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from mtpfix import late
 from mtpfix.formats.base import Format, regex_matches
-from mtpfix.regexes import TooCostly, compiled
+from mtpfix.regexes import is_valid
 
 _WRAPPERS = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 _WRAPPED = late.pattern(r"^(?:(?:model|language_model)\\?\.)+")
@@ -75,7 +75,7 @@ def malformed(fmt: Format, entry: str) -> str:
         return "it has an empty path component or a blank"
     if fmt.name == "modelopt" and entry.endswith("."):
         return "it ends in a dot"
-    if fmt.name == "auto-round" and not _is_pattern(entry):
+    if fmt.name == "auto-round" and not is_valid(entry):
         return "it is no valid regular expression, so that the engines pass over it"
     if fmt.name == "fp8" and entry.startswith("*"):
         return "it starts with `*`: a literal in vLLM and SGLang, and no valid regex in transformers"
@@ -85,13 +85,3 @@ def malformed(fmt: Format, entry: str) -> str:
 def _is_stray(entry: str) -> bool:
     """Whether an entry that is not blank has an empty path component or a blank in it."""
     return entry.split() != [entry] or ((".." in entry or entry[0] == ".") and _STRAY.search(entry) is not None)
-
-
-def _is_pattern(entry: str) -> bool:
-    try:
-        compiled(entry)
-    except re.error:
-        return False
-    except TooCostly:
-        return True
-    return True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
@@ -139,11 +139,12 @@ class Gptq:
             raise Refusal("ValueError", f"unsupported GPTQ layout: {bits} bits, sym {symmetric}")
 
 
+@lru_cache(maxsize=1 << 14)
 def _rule_regex(key: str) -> Regex | Exception:
     try:
         return compiled(key.removeprefix("-:" if key.startswith("-:") else "+:"))
     except (re.error, TooCostly) as problem:
-        return problem
+        return problem.with_traceback(None)
 
 
 def _is_marlin(bits: Any, symmetric: Any) -> bool:

@@ -174,7 +174,8 @@ class Globs:
             if hit is not None and (best is None or hit.order < best.order):
                 best = hit
         if self._others:
-            best = earliest((best, *(entry for entry, pattern in self._others if pattern.match(name))))
+            hit = next((entry for entry, pattern in self._others if pattern.match(name)), None)  # they are in order
+            best = earliest((best, hit))
         return best
 
 
