@@ -23,6 +23,31 @@ REPOSITORY = "org/model"
 # All headers, and the commit again: this answer is of the branch as it is, whatever commit was asked for.
 ANSWER = 2
 THEIRS = "import sys; from huggingface_hub import get_safetensors_metadata; get_safetensors_metadata(sys.argv[1])"
+# The same requests, as many at once, and nothing done with the answers: what this Hub takes, and a client at least.
+FLOOR = """
+import json, os, sys, urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+def get(path, **headers):
+    asked = urllib.request.Request(os.environ["HF_ENDPOINT"] + path, headers=headers)
+    with urllib.request.urlopen(asked) as answer:
+        return answer.read()
+
+repo, longest = sys.argv[1], int(sys.argv[2])
+info = json.loads(get(f"/api/models/{repo}/revision/main?blobs=true"))
+names = [file["rfilename"] for file in info["siblings"]]
+with ThreadPoolExecutor(16) as pool:
+    jobs = [pool.submit(get, f"/{repo}/resolve/{info['sha']}/{name}") for name in names if name.endswith(".json")]
+    if longest:
+        span = {"Range": f"bytes=0-{longest - 1}"}
+        shards = [name for name in names if name.endswith(".safetensors")]
+        jobs += [pool.submit(get, f"/{repo}/resolve/{info['sha']}/{name}", **span) for name in shards]
+    else:
+        all_headers = f"/api/models/{repo}/safetensors-metadata/model.safetensors.index.json"
+        jobs.append(pool.submit(get, all_headers, **{"Accept-Encoding": "gzip"}))
+    for job in jobs:
+        job.result()
+"""
 HEAD = f"{'':44}{'requests':>9}{'MB':>8}{'wall s':>8}{'cpu s':>8}"
 
 
@@ -57,6 +82,9 @@ def compare(folder: Path) -> None:
                 for name in (f"mtpfix check, {way}", f"mtpfix check, {way}, again"):
                     found[name] = _ask(hub, check, cache)
                     print(f"{name:44}{found[name].line}", flush=True)
+                longest = 0 if offered else int(1e6 * headers / shards)
+                floor = _ask(hub, [sys.executable, "-c", FLOOR, REPOSITORY, str(longest)], cache)
+                print(f"{'urllib alone, the same requests':44}{floor.line}", flush=True)
         with tempfile.TemporaryDirectory() as cache:
             hub.metadata = True
             found["theirs"] = _ask(hub, [sys.executable, "-c", THEIRS, REPOSITORY], cache)
