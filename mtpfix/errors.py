@@ -14,7 +14,7 @@ WRITE_HINT = "check that the folder is there, that you may write in it, and that
 
 
 class MtpfixError(Exception):
-    """Base of all errors mtpfix raises on purpose.
+    """Base of all errors mtpfix raises on purpose. Message and hint hold no token, also where Python prints them.
 
     subject  the file, module or option at fault
     hint     what to do about it
@@ -23,9 +23,11 @@ class MtpfixError(Exception):
     exit_code = 3
 
     def __init__(self, message: str, *, subject: str = "", hint: str = "") -> None:
-        super().__init__(message)
+        from mtpfix.tokens import masked  # not for `mtpfix --help`
+
+        super().__init__(masked(message))
         self.subject = subject
-        self.hint = hint
+        self.hint = masked(hint)
         self._place = ""
 
     def __str__(self) -> str:
@@ -34,7 +36,9 @@ class MtpfixError(Exception):
     def within(self, source: str, joint: str) -> None:
         """Name the checkpoint too, as it was given, where the error names only a file in it."""
         if not self._place and self.subject not in source and not super().__str__().startswith(source):
-            self._place = source + joint
+            from mtpfix.tokens import masked
+
+            self._place = masked(source) + joint
 
 
 class UnreadableError(MtpfixError):

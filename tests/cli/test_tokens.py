@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 from tiny import qwen3_next, write_safetensors
 
-from mtpfix import tokens
+from mtpfix import check, tokens
 from mtpfix.cli import main
+from mtpfix.errors import MtpfixError
 from mtpfix.tokens import holds_secret, learn, learn_from, masked
 
 SECRET = "hf_" + "Sesame" * 6
@@ -198,3 +199,11 @@ def test_a_known_token_in_an_argument() -> None:
         assert (found.exit_code, secret in found.output.lower()) == (found.exit_code or 1, False), found.output
     found = run("check", "x", "--format", secret, "--token", secret)
     assert secret not in found.output
+
+
+def test_an_error_in_python(tmp_path: Path) -> None:
+    """What a program's own traceback prints."""
+    for wrong in (f"org/m@{SECRET}?", f"{tmp_path}/{SECRET}", f"https://a:{SECRET}@huggingface.co/datasets/x"):
+        with pytest.raises(MtpfixError) as raised:
+            check(wrong)
+        assert SECRET not in f"{raised.value} {raised.value!r} {raised.value.hint}"
