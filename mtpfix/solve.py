@@ -595,7 +595,8 @@ class Solver:
             state = self._try(removed, self._entries(added))
             if self._short(at, state) and not self._collides(at, state):
                 trial, after = self._aliased(removed, added, at, state)
-                added = trial if not self._short(at, after) and self._fits(at, after) else added
+                fits = not self._short(at, after) and self._fits(at, after, removed, self._entries(trial))
+                added = trial if fits else added
         return added
 
     def _short(self, at: int, state: Verdicts) -> bool:
@@ -607,11 +608,16 @@ class Solver:
             for row, answer in rows
         )
 
-    def _fits(self, at: int, state: Verdicts) -> bool:
-        """Whether what a judge builds quantized fits what is stored: names do not mend another scheme."""
-        judge = self.judges[at]
+    def _fits(self, at: int, state: Verdicts, removed: tuple[int, ...], entries: Sequence[str]) -> bool:
+        """Whether what a judge builds quantized fits what is stored: names do not mend another scheme.
+
+        With the list as it then is: a fault may be that of a module beside, which an entry made plain that went.
+        """
+        judge, value = self.judges[at], self._value(self._benches[at], (*removed, *self._idle), entries)
         return not any(
-            answer.decision == "quantized" and row.unit.stored.quantized and self._misfits(judge, row, answer)
+            answer.decision == "quantized"
+            and row.unit.stored.quantized
+            and mismatch(self.world, judge, value, row, answer) is not None
             for row, answer in zip(judge.rows, state[at], strict=True)
         )
 

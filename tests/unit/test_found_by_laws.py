@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from checkpoints import MODELS, build, qwen3_5
+from checkpoints import MODELS, build, glm5_next, qwen3_5
 from recorded import recorded
 
 from mtpfix.analysis import analyse
@@ -56,3 +56,15 @@ def test_an_entry_that_one_engine_needs_stays_though_it_harms_another() -> None:
     report = analyse(build(made, "mxfp8", [*kept, f"model.layers.1.{leaf}"], stored=stored), scope="all")
     assert "remove" not in {edit.op for edit in report.plan.edits}
     assert "model.layers.1.self_attn.kv_b_proj" in {str(edit.value).rstrip("*") for edit in report.plan.edits}
+
+
+def test_a_fault_of_a_module_beside_goes_with_the_entry_that_made_it_plain() -> None:
+    """SGLang refuses FP8 gate and up projections of shared experts beside a plain down projection (sglang-0.5.23
+    srt/models/glm5_next.py:1829-1850); once `down_proj` is gone the draft lacks entries alone: one plan has both."""
+    made = glm5_next()
+    stored = {**dict.fromkeys(made.draft, "mxfp8"), "lm_head": "mxfp8"}
+    listed = ["model.language_model.layers.1.mlp.gate", "model.decoder.*", "down_proj"]
+    report = analyse(build(made, "mxfp8", listed, sidecar=listed, stored=stored), scope="all")
+    assert report.status == "fixable"
+    assert {edit.op for edit in report.plan.edits} == {"remove", "add"}
+    assert draft(report, "sglang", "0.5.23") == "loads"
