@@ -45,6 +45,7 @@ from typing import Any, Literal
 
 from mtpfix import bulk
 from mtpfix.errors import READ_HINT, ConflictError, UnreadableError, UsageError, WriteError
+from mtpfix.exchange import exchanged
 from mtpfix.frozen import NamedTuple, dataclass, replace
 from mtpfix.merging import taken_back
 from mtpfix.output.text import listed
@@ -294,7 +295,7 @@ def _swap(place: Path, journal: _Journal, record: UndoRecord, makers: Mapping[st
             journal = _staged(place, journal, makers)
         for number, change in enumerate(journal.changes):
             if isinstance(change.new, Content):
-                _prepare(place, journal, number, change.new)
+                _prepare(_sibling(place, journal, number), place / change.name, change.new)
         if journal.kind == "apply":
             record = _saved(place, replace(record, changes=journal.changes))
             _write_record(record)
@@ -334,12 +335,14 @@ def _is_ended(place: Path, journal: _Journal) -> bool:
 def _settle(place: Path, journal: _Journal, *, forward: bool) -> None:
     """Brings all files to the new contents, or back from them, and removes the journal; can be repeated."""
     for number, change in enumerate(journal.changes):
+        _give_back(place, journal, number)
         wrong, right = (change.old, change.new) if forward else (change.new, change.old)
         torn = _is_torn(place, change)
         if torn or _holds(place, journal, number, wrong) or _is_displaced(place, journal, number, right):
             if isinstance(right, Content):
-                _prepare(place, journal, number, right)
-            _put(place, journal, number, right)
+                _restore(place, journal, number, right)
+            else:
+                _put(place, journal, number, right)
     with writing(place):
         _sync(place)
         _drop(_next_journal(place, journal))
@@ -355,15 +358,14 @@ def _settle(place: Path, journal: _Journal, *, forward: bool) -> None:
         _sync(place)
 
 
-def _prepare(place: Path, journal: _Journal, number: int, content: Content) -> None:
+def _prepare(path: Path, file: Path, content: Content) -> None:
     """Writes a content beside its file, with the owner that the file has."""
-    path, file = _sibling(place, journal, number), place / journal.changes[number].name
     with writing(file):
         _drop(path)
-        if content.link is not None and _bytes(place, content.link) == content.data:
+        if content.link is not None and _bytes(file.parent, content.link) == content.data:
             os.symlink(content.link, path)
         else:
-            _write(path, content.data, content.mode, like=file if file.exists() else place / _LIKE)
+            _write(path, content.data, content.mode, like=file if file.exists() else file.with_name(_LIKE))
 
 
 def _rename(place: Path, journal: _Journal, number: int) -> None:
@@ -373,7 +375,41 @@ def _rename(place: Path, journal: _Journal, number: int) -> None:
     with writing(file):
         if isinstance(change.old, Blob):
             _put_aside(file, _outgoing(place, journal, number))
+        if isinstance(change.old, Content) and isinstance(change.new, Content):
+            _swap_in(place, journal, number, change.old)
+            return
     _put(place, journal, number, change.new)
+
+
+def _swap_in(place: Path, journal: _Journal, number: int, old: Content) -> None:
+    """Puts a JSON file in place of what it was; in place of something else, written since that was looked at, not."""
+    sibling, name = _sibling(place, journal, number), journal.changes[number].name
+    if not exchanged(sibling, place / name):
+        os.replace(sibling, place / name)
+    elif _bytes(place, sibling.name) != old.data:
+        os.replace(sibling, place / name)
+        _expect(place, name, old)
+
+
+def _give_back(place: Path, journal: _Journal, number: int) -> None:
+    """Puts back what somebody wrote just before it was exchanged for the new contents, where a kill came in between.
+
+    Nothing else can be beside a file that has them: they were complete there before any file changed.
+    """
+    change, sibling = journal.changes[number], _sibling(place, journal, number)
+    if not isinstance(change.old, Content) or not isinstance(change.new, Content) or not os.path.lexists(sibling):
+        return
+    if _is(place, change.name, change.new) and _bytes(place, sibling.name) not in (change.old.data, change.new.data):
+        with writing(place / change.name):
+            os.replace(sibling, place / change.name)
+
+
+def _restore(place: Path, journal: _Journal, number: int, content: Content) -> None:
+    """Brings a JSON file to contents that stand in the journal, by way of a name that nothing else uses."""
+    path, file = _outgoing(place, journal, number), place / journal.changes[number].name
+    _prepare(path, file, content)
+    with writing(file):
+        os.replace(path, file)
 
 
 def _put_aside(file: Path, aside: Path) -> None:

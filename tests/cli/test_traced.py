@@ -179,7 +179,7 @@ def test_a_reader_at_each_moment(world: World) -> None:
 def test_an_editor_at_each_moment(world: World) -> None:
     """What somebody else writes meanwhile is never lost, whether the command comes to its end or refuses."""
     config = world.root / "here" / "config.json"
-    for call in moments(world, 5):
+    for call in moments(world, 5) if LONG else renames_of(world, config):
         if not world.writer.changes:
             continue
         for when in ("before", "after"):
@@ -191,7 +191,27 @@ def test_an_editor_at_each_moment(world: World) -> None:
             assert not [name for name in world.content() if "/.mtpfix-" in name], (call, when)
 
 
-def edit_at(world: World, config: Path, at: Call, moment: str) -> Ended:
+@some("apply", "undo")
+def test_an_editor_and_a_kill(world: World) -> None:
+    """The editor is a moment before, so that what he wrote has lost its name when the kill comes."""
+    config = world.root / "here" / "config.json"
+    for call in renames_of(world, config):
+        world.reset()
+        assert edit_at(world, config, call, "before", Kill()).code == -signal.SIGKILL
+        counted["edits and kills"] += 1
+        assert command("check", "here") in (0, 1), call
+        assert b"edited" in config.read_bytes(), call
+        assert not [name for name in world.content() if "/.mtpfix-" in name], call
+
+
+def renames_of(world: World, config: Path) -> list[Call]:
+    place = os.path.join(os.path.realpath(config.parent), config.name)
+    found = [call for call in world.whole.calls if call.name.startswith("rename") and place in call.paths[-1:]]
+    assert found or LONG  # not every command changes it
+    return found
+
+
+def edit_at(world: World, config: Path, at: Call, moment: str, then: Act = None) -> Ended:
     """A run during which config.json is written anew by somebody else."""
 
     def want(call: Call, when: When) -> Act:
@@ -199,7 +219,7 @@ def edit_at(world: World, config: Path, at: Call, moment: str) -> Ended:
             new = config.with_name("editor's")
             new.write_bytes(config.read_bytes().replace(b'"hidden_size": ', b'"edited": true, "hidden_size": '))
             new.replace(config)
-        return None
+        return then if (call.number, when) == (at.number, "after") else None
 
     return traced.run(world.words, want)
 
