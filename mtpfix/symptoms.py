@@ -12,6 +12,7 @@ from math import prod
 
 from mtpfix import packaged
 from mtpfix.frozen import dataclass
+from mtpfix.tokens import masked
 
 _LONGEST = 4000  # characters of a line that are looked at
 _NUMBERS = re.compile(r"\d+")
@@ -65,7 +66,7 @@ def diagnose(text: str) -> tuple[Match, ...]:
     for line in reversed(text.splitlines()):
         symptom = symptom_of(line[:_LONGEST].rstrip())
         if symptom is not None:
-            found.setdefault(symptom.means, Match(line[:_LONGEST].strip(), symptom))
+            found.setdefault(symptom.means, Match(masked(line)[:_LONGEST].strip(), symptom))
     return tuple(found.values())
 
 

@@ -17,6 +17,7 @@ from mtpfix.output.listing import span, spans
 from mtpfix.output.mapdata import MOST_CELLS, map_data
 from mtpfix.output.page import SHOWN, asset, code, document, element, escaped, table
 from mtpfix.output.text import listed, page_text
+from mtpfix.tokens import masked
 
 _MARKS: dict[VerdictKind, tuple[str, str]] = {
     "loads": ("✓", "good"),
@@ -197,7 +198,7 @@ def _fix(report: Report) -> str:
     held = f"<p>Held back as unsafe:</p><ul>{held}</ul>" if held else ""
     if report.plan.empty:
         return f"<section><h2>The fix</h2>{held}</section>" if held else ""
-    text = human.diff_of(report.plan) + page_text(human.weight_lines(report.plan, SHOWN))
+    text = masked(human.diff_of(report.plan) + page_text(human.weight_lines(report.plan, SHOWN)))
     lines = "".join(_diff_lines(text[:_LONGEST_DIFF].removesuffix("\n").split("\n")))
     cut = "" if len(text) <= _LONGEST_DIFF else "<p>The rest: mtpfix apply --dry-run</p>"
     proof = " ".join(human.certificate_lines(report.plan, SHOWN))

@@ -14,6 +14,7 @@ from tiny import qwen3_next, write_safetensors
 from mtpfix import check, tokens
 from mtpfix.cli import main
 from mtpfix.errors import MtpfixError
+from mtpfix.names import brief, shown
 from mtpfix.tokens import holds_secret, learn, learn_from, masked
 
 SECRET = "hf_" + "Sesame" * 6
@@ -189,6 +190,24 @@ def test_a_known_token_in_a_checkpoint(tmp_path: Path, shown: str, way: str) -> 
     assert found.exit_code in (0, 1), found.output
     joined = "".join(found.output.split())
     assert all(secret[at : at + 10] not in joined for at in range(len(secret) - 9))
+
+
+@pytest.mark.parametrize("secret", [SECRET, "qwzxvbnmtyuiopklasdf"])
+def test_no_half_of_a_token_is_left_where_a_text_is_cut(secret: str) -> None:
+    learn(secret)
+    for front in range(300):
+        text = f"{'.' * front}{secret}{'.' * 300}"
+        for cut in (brief(text), brief(text[::-1].replace(secret[::-1], secret)), shown(text)):
+            assert all(secret[at : at + 6] not in masked(cut) for at in range(3, len(secret) - 5)), cut
+
+
+def test_a_token_in_a_long_line_of_a_log() -> None:
+    """Of which the first 4,000 characters are looked at."""
+    line = "RuntimeError: The size of tensor a (8) must match the size of tensor b (16) "
+    for front in range(1, 40, 3):
+        found = run("rule", "--error", f"{line}{'.' * (4000 - len(line) - front)}{SECRET}")
+        assert "The size of tensor a" in found.output
+        assert "Sesame" not in found.output
 
 
 def test_a_known_token_in_an_argument() -> None:
