@@ -172,8 +172,11 @@ class _Study:
         self.left = self.wrong if not self.solutions else {
             id(table.judge): list(mismatches(world, table)) for table in self.after
         }  # fmt: skip
+        self.rows_before = self.rows(self.before, self.wrong)
+        self.rows_after = self.rows(self.after, self.left) if self.solutions else self.rows_before
         if self._unsound() or self._only_harms():
             self.solutions, self.files, self.after, self.left = (), dict(world.files), self.before, self.wrong
+            self.rows_after = self.rows_before
 
     def _judge(self, alike: Alike) -> None:
         """What is decided, and what of it is wrong, in the files as they are."""
@@ -236,7 +239,7 @@ class _Study:
         the lists say is not what is wrong. (A plain projection beside a quantized one that SGLang has to find so.)"""
         if not self.solutions:
             return False
-        pairs = zip(self.rows(self.before, self.wrong), self.rows(self.after, self.left), self.before, strict=True)
+        pairs = zip(self.rows_before, self.rows_after, self.before, strict=True)
         gains = [
             rank_of(old.verdict) - rank_of(new.verdict) for old, new, table in pairs if id(table.judge) in self.in_plan
         ]
@@ -329,8 +332,8 @@ class _Study:
 
     def _no_worse(self, study: _Study, parts: Sequence[Part]) -> bool:
         """Whether after another study's plan no release is worse off with some parts than before, named or not."""
-        now = _by_release((*self.rows(self.before, self.wrong), *self._rows_of_others(self.world.files)))
-        then = _by_release((*study.rows(study.after, study.left), *study._rows_of_others(study.files)))
+        now = _by_release((*self.rows_before, *self._rows_of_others(self.world.files)))
+        then = _by_release((*study.rows_after, *study._rows_of_others(study.files)))
         return all(rank_of(then[at]) <= rank_of(now[at]) for at in now.keys() & then.keys() if at[2] in parts)
 
     def _rows_of_others(self, files: Mapping[str, JsonFile]) -> Iterator[EngineRow]:
@@ -356,8 +359,8 @@ class _Study:
             world=world,
             fmt=format_of(fragment.value) if fragment else None,
             before=tuple(tabled),
-            rows_before=self.rows(self.before, self.wrong),
-            rows_after=self.rows(self.after, self.left),
+            rows_before=self.rows_before,
+            rows_after=self.rows_after,
             solutions=self.solutions,
             claims=claims(world, tabled, self._after_in_plan, _in_scope(found, left, scope), left),
             sidecar=self.sidecar(),
@@ -404,12 +407,8 @@ class _Study:
         """The map, before and, where the plan changes something, after it."""
         from mtpfix.atlas import atlas_of
 
-        before = self._tabled(self.before, self.wrong)
-        return atlas_of(self.world, before, self._tabled(self.after, self.left) if changed else before)
-
-    def _tabled(self, decided: Sequence[Table], wrong: Mapping[int, list[Mismatch]]) -> list[Tabled]:
-        mine = (wrong[id(table.judge)] for table in decided)
-        return list(zip(decided, self.rows(decided, wrong), mine, strict=True))
+        before = _tabled(self.before, self.rows_before, self.wrong)
+        return atlas_of(self.world, before, _tabled(self.after, self.rows_after, self.left) if changed else before)
 
     def report(self, fmt: str, scope: Scope, unsafe: bool) -> Report:
         world, checkpoint = self.world, self.world.checkpoint
@@ -427,7 +426,7 @@ class _Study:
             shards=len(checkpoint.shards),
             draft=_draft(world),
             status=status_of(found),
-            engines=self.rows(self.before, self.wrong),
+            engines=self.rows_before,
             findings=found,
             plan=plan,
             notes=(*self.asked.note(plan), *_notes(world, self.judges)),
@@ -441,11 +440,15 @@ class _Study:
         """The verdict matrix of the checkpoint as the plan leaves it; where counts change, it is looked at anew."""
         last = self.mended[1] if unsafe and self.mended else self
         if not (unsafe and count_edits(last.world)):
-            return last.rows(last.after, last.left)
+            return last.rows_after
         new = repaired(last.world.checkpoint, {name: raw for name, raw in plan.after.items() if name in NAMES})
         world = world_of(new)
         study = _Study(world, self.asked, world.alike)
-        return study.rows(study.before, study.wrong)
+        return study.rows_before
+
+
+def _tabled(decided: Sequence[Table], rows: Sequence[EngineRow], wrong: Mapping[int, list[Mismatch]]) -> list[Tabled]:
+    return list(zip(decided, rows, (wrong[id(table.judge)] for table in decided), strict=True))
 
 
 def _every(engine: str) -> frozenset[str]:

@@ -23,7 +23,7 @@ from mtpfix.engines.sources import (
     config_fragments,
     declared,
     description_fragment,
-    fragment_for,
+    read_by,
     refusal,
     sidecar_fragment,
 )
@@ -161,7 +161,7 @@ def every(world: World, rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(sorted(found, key=lambda row: world.place[row.unit.name]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Judge:
     """One engine profile on one part.
 
@@ -180,7 +180,7 @@ class Judge:
     mappers: tuple[Mapper, ...] = ()
     packed: Packed = field(default_factory=dict)
 
-    @property
+    @cached_property
     def signature(self) -> tuple[object, ...]:
         """Judges of one signature answer alike: the same rows, asked of the same stage of the same matcher."""
         points = self.engine.change_points(self.method.name)
@@ -207,7 +207,18 @@ class Judge:
             return ()
         if self.view.quant == "none":
             return tuple(_built_plain(row) for row in asked)
-        matcher = self.engine.matcher(self.query(world, value, shared))
+        known = {} if shared is None else shared
+        matcher = self.engine.matcher(self.query(world, value, known))
+        at = ("answers", id(matcher), id(asked))
+        if at not in known:  # releases in which nothing changed for this config have one matcher
+            known[at] = matcher, asked, self._asked(world, value, asked, matcher)
+        found: tuple[Answer, ...] = known[at][2]
+        return found
+
+    def _asked(
+        self, world: World, value: Mapping[str, Any], asked: Sequence[Row], matcher: Matcher
+    ) -> tuple[Answer, ...]:
+        """What the matcher answers, where no class decides by itself."""
         decided: dict[int, Answer | None] = {}
 
         def special(row: Row) -> Answer | None:
@@ -686,7 +697,8 @@ def judges(
 
 def _engine_judges(world: World, engine: Engine, fragment: Fragment | None, alike: Alike) -> list[Judge]:
     names = releases.modelled(engine.name)
-    methods = {name: _method(world, engine, name, fragment) for name in names}
+    chosen = fragment or declared(engine.name, world.files)
+    methods = {name: _method(world, engine, name, fragment, chosen) for name in names}
     points = {names[0], *_family_points(world, engine.name), *_file_points(world, engine.name)}
     points.update(new for old, new in pairwise(names) if methods[old] != methods[new])
     for method in {found.name for found in methods.values() if found.name}:
@@ -708,8 +720,8 @@ def _file_points(world: World, engine: str) -> tuple[str, ...]:
     return openings.points(engine) if index is not None and (index.missing_shards or world.nested) else ()
 
 
-def _method(world: World, engine: Engine, release: str, fragment: Fragment | None) -> Method:
-    chosen = fragment or declared(engine.name, world.files)
+def _method(world: World, engine: Engine, release: str, fragment: Fragment | None, chosen: Fragment | None) -> Method:
+    """The method that a release sees. `chosen`: the config in which it looks, `fragment` or what it reads."""
     if chosen is None:
         return UNQUANTIZED
     found = engine.method(chosen.value, release, model_type=world.model_type)
@@ -753,10 +765,13 @@ def _config_object(world: World, view: View, release: str, method: str) -> tuple
     if view.quant == "shared" and world.family is not None:
         target = view_for(world.family, view.engine, "target", release, world.architectures)
         chain = [target, view] if target else chain
-    found = (class_mapper(link, world.layers, method) for link in chain)
-    mappers = tuple(mapper for mapper in found if mapper is not None)
-    packed: Packed = next((link.packed for link in reversed(chain) if link.packed is not None), {})
-    return mappers, packed
+    at = ("config object", method, *map(id, chain))
+    if at not in world.kept:
+        made = (class_mapper(link, world.layers, method) for link in chain)
+        mappers = tuple(mapper for mapper in made if mapper is not None)
+        world.kept[at] = mappers, next((link.packed for link in reversed(chain) if link.packed is not None), {})
+    found: tuple[tuple[Mapper, ...], Packed] = world.kept[at]
+    return found
 
 
 def _rows(world: World, alike: Alike, view: View, release: str, method: str) -> tuple[Row, ...]:
@@ -865,9 +880,10 @@ def tables(world: World, all_judges: Sequence[Judge], files: Mapping[str, JsonFi
     current = world.files if files is None else files
     known: dict[tuple[object, ...], Decided] = {}
     shared: dict[object, dict[Any, Any]] = {}
+    chosen = {name: declared(name, current) for name in dict.fromkeys(judge.engine.name for judge in all_judges)}
     out = []
     for judge in all_judges:
-        fragment = fragment_for(judge.engine.name, judge.profile.first, current)
+        fragment = read_by(judge.engine.name, judge.profile.first, current, chosen[judge.engine.name])
         place = fragment and (fragment.file, fragment.pointer)
         at = (judge.signature, place)
         if at not in known:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -83,10 +84,8 @@ def ranges(engine: str, some: Iterable[str]) -> list[str]:
 
 def groups(engine: str, points: Iterable[str]) -> tuple[tuple[str, ...], ...]:
     """The modelled releases cut at the change points: each group behaves alike."""
-    starts = {key(point) for point in points}
-    out: list[list[str]] = []
+    starts = sorted({key(point) for point in points})
+    found: dict[int, list[str]] = {}
     for name in modelled(engine):
-        if not out or any(key(out[-1][-1]) < start <= key(name) for start in starts):
-            out.append([])
-        out[-1].append(name)
-    return tuple(map(tuple, out))
+        found.setdefault(bisect_right(starts, key(name)), []).append(name)
+    return tuple(map(tuple, found.values()))

@@ -172,8 +172,9 @@ class Solver:
     ) -> None:
         self.world, self.fmt, self.fragment, self.where, self.alike = world, fmt, fragment, where, alike
         self.told_apart = False
+        compacted = _Compacted()
         seats = {
-            (judge.signature, id(bench)): (bench, *compact(judge))
+            (judge.signature, id(bench)): (bench, *compacted.of(judge))
             for bench in benches
             for judge in reversed(bench.judges)
             if judge.view and not judge.method.error
@@ -840,20 +841,35 @@ def _named_alike(runtime: str, names: Iterable[str]) -> tuple[str, ...]:
     return found if len(found) > 1 else ()
 
 
-def compact(judge: Judge) -> tuple[Judge, tuple[tuple[str, ...], ...]]:
-    """The judge with one row for each question, and the names of the units that ask it.
+class _Compacted:
+    """Judges with one row for each question; what many judges ask is looked at once, and stays one object."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, tuple[Row, ...], tuple[tuple[str, ...], ...]]] = {}
+
+    def of(self, judge: Judge) -> tuple[Judge, tuple[tuple[str, ...], ...]]:
+        """The judge, and the names of the units that ask each question."""
+        at = id(judge.rows)
+        if at not in self._known:
+            self._known[at] = judge.rows, *compact(judge.rows)
+        _, rows, names = self._known[at]
+        return replace(judge, rows=rows), names
+
+
+def compact(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[tuple[str, ...], ...]]:
+    """One row for each question, and the names of the units that ask it.
 
     Units that ask alike and are stored alike (the shards of a fused linear, the experts of a layer) are judged once.
     """
     seen: dict[tuple[Any, ...], Row] = {}
     names: dict[tuple[Any, ...], list[str]] = {}
-    for row in judge.rows:
+    for row in rows:
         kind = row.unit.stored.scheme.kind
         if row.ask is not None:
             at = (row.ask, kind, tuple(map(id, row.specials)))
             seen.setdefault(at, row)
             names.setdefault(at, []).extend(row.names)
-    return replace(judge, rows=tuple(seen.values())), tuple(map(tuple, names.values()))
+    return tuple(seen.values()), tuple(map(tuple, names.values()))
 
 
 def holder(name: str) -> tuple[str, Reach]:

@@ -19,7 +19,7 @@ from mtpfix.engines.words import REFUSALS, full_into_nvfp4
 from mtpfix.families.base import Fault, ask
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import key_of
-from mtpfix.frozen import dataclass, field
+from mtpfix.frozen import dataclass, field, replace
 from mtpfix.model import Answer, EngineRow, VerdictKind
 from mtpfix.names import brief
 
@@ -143,6 +143,15 @@ def unwritten(allocated: str, stored: str) -> tuple[str, ...]:
 
 def mismatches(world: World, table: Table) -> Iterator[Mismatch]:
     """Every module of a table that does not load as it is stored."""
+    judge = table.judge
+    at = ("mismatches", id(table.decided), judge.engine.name, judge.method, tuple(map(id, _faults_of(world, judge))))
+    if at not in world.kept:  # what it holds lives as long as what is known by its id
+        world.kept[at] = table.decided, judge, tuple(_mismatches(world, table))
+    _, first, found = world.kept[at]
+    yield from found if first is judge else (replace(item, judge=judge) for item in found)
+
+
+def _mismatches(world: World, table: Table) -> Iterator[Mismatch]:
     value = table.fragment.value if table.fragment else {}
 
     def wrong(decided: Decided) -> list[Mismatch]:

@@ -106,7 +106,7 @@ class CompressedTensors:
         if query.method != _METHOD:
             answer = Answer("unknown", Cause("the library knows compressed-tensors alone"))
             return Remembered(lambda *_: answer)
-        return built(lambda: _rule(query))
+        return built(query, lambda: _rule(query))
 
     def handed_over(self, method: str, packed: Packed, release: str) -> Packed:
         """The class's packed mapping as it is."""

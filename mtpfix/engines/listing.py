@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from mtpfix.engines.base import MatchQuery
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Answer, Cause, Layer
 from mtpfix.regexes import Regex, TooCostly, compiled
@@ -160,10 +161,14 @@ class Remembered:
         return known
 
 
-def built(build: Callable[[], Rule]) -> Remembered:
-    """A matcher from a rule; where building it fails as the engine's parsing does, every answer is that failure."""
+def built(query: MatchQuery, build: Callable[[], Rule]) -> Remembered:
+    """A matcher from a rule; where building it fails as the engine's parsing does, every answer is that failure.
+
+    Queries that share and come to one rule have one matcher.
+    """
     try:
-        return Remembered(build())
+        rule = build()
+        return query.once(("matcher", rule), lambda: Remembered(rule))
     except AtEntry as found:
         failure = raised(found.problem, found.entry)
     except (re.error, TooCostly, *RAISED) as problem:

@@ -135,7 +135,11 @@ def declared(engine: str, files: Mapping[str, JsonFile]) -> Fragment | None:
 
 def fragment_for(engine: str, release: str, files: Mapping[str, JsonFile]) -> Fragment | None:
     """The quantization config whose lists an engine release reads, or None where there is none."""
-    chosen = declared(engine, files)
+    return read_by(engine, release, files, declared(engine, files))
+
+
+def read_by(engine: str, release: str, files: Mapping[str, JsonFile], chosen: Fragment | None) -> Fragment | None:
+    """The same, for an engine whose `declared` config is known."""
     return sidecar_fragment(files) or chosen if chosen and _incomplete(engine, release, chosen) else chosen
 
 

@@ -232,7 +232,7 @@ class TensorRTLLM:
         if query.method not in _METHODS:
             answer = Answer("unknown", Cause(f"TensorRT-LLM's {query.method or 'unnamed method'} is not modelled"))
             return Remembered(lambda *_: answer)
-        return built(lambda: _rule(query))
+        return built(query, lambda: _rule(query))
 
     def handed_over(self, method: str, packed: Packed, release: str) -> Packed:
         """The class's packed mapping as it is."""

@@ -135,7 +135,7 @@ class Transformers:
         """A matcher; `plain` throughout for a method that transformers skips, `unknown` for one not modelled."""
         key = _LIST_KEYS.get(query.method)
         if key is not None:
-            return built(lambda: _rule(query, key))
+            return built(query, lambda: _rule(query, key))
         if query.method:
             answer = Answer("unknown", Cause(f"transformers' {query.method} is not modelled"))
         else:

@@ -207,7 +207,7 @@ class VllmAscend:
         if query.method != METHOD:
             answer = Answer("unknown", Cause(f"vLLM-Ascend's reading of {query.method} is not modelled"))
             return Remembered(lambda *_: answer)
-        return built(lambda: _rule(query))
+        return built(query, lambda: _rule(query))
 
     def handed_over(self, method: str, packed: Packed, release: str) -> Packed:
         """The class's packed mapping as it is."""

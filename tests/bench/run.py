@@ -39,7 +39,7 @@ class Size:
 
 FULL = Size(9, 25, {"qwen3-next": {}, "deepseek-v3": {}}, 4, 500, {}, 1000, 256)
 SMALL = {"layers": 8, "shards": 16}
-QUICK = Size(3, 5, {"deepseek-v3": SMALL}, 2, 50, {**SMALL, "experts": 32}, 60, 32)
+QUICK = Size(3, 5, {"deepseek-v3": SMALL}, 2, 500, {**SMALL, "experts": 32}, 60, 32)
 
 
 def _local(size: Size) -> None:

@@ -27,6 +27,7 @@ from mtpfix.analysis import analyse, wanted_releases
 from mtpfix.decisions import judges, tables, world_of
 from mtpfix.engines.registry import ENGINES
 from mtpfix.formats.base import ExclusionList, at
+from mtpfix.frozen import replace
 from mtpfix.model import Checkpoint
 from mtpfix.planning import solutions
 from mtpfix.solve import Leaf, Solution, compact, holder, summarised
@@ -278,8 +279,9 @@ def test_experts_stand_for_their_layer() -> None:
 def test_shards_and_experts_are_judged_once() -> None:
     world = world_of(target_only(Q35, "nvfp4"))
     judge = next(judge for judge in judges(world, [ENGINES["vllm"]]) if judge.profile.latest and judge.part == "draft")
-    small, members = compact(judge)
-    asked = [row.ask.runtime for row in small.rows if row.ask]
+    rows, members = compact(judge.rows)
+    small = replace(judge, rows=rows)
+    asked = [row.ask.runtime for row in rows if row.ask]
     assert len(asked) == len(set(asked))
     of_experts = members[asked.index("mtp.layers.0.mlp.experts")]
     assert len(of_experts) == 3  # gate, up and down; the experts of each are one unit

@@ -62,7 +62,7 @@ class SGLang:
         if found is None:
             answer = Answer("unknown", Cause(f"SGLang's {query.method or 'unnamed method'} is not modelled"))
             return Remembered(lambda *_: answer)
-        return built(lambda: _builder(*found)(_as_kept(query)))
+        return built(query, lambda: _builder(*found)(_as_kept(query)))
 
     def handed_over(self, method: str, packed: Packed, release: str) -> Packed:
         """A class's packed mapping as the loader hands it to a method: Quark gets two fused names besides, ModelSlim

@@ -10,7 +10,7 @@ from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.listing import Entry, Rule, plain, quantized, read_list, sound, unique
 from mtpfix.engines.sglang.exclusions import Exclusions
 from mtpfix.engines.sglang.names import mapped, with_unwrapped
-from mtpfix.engines.sglang.skip import Skips
+from mtpfix.engines.sglang.skip import Skips, tests_of
 from mtpfix.engines.sglang.switches import on
 from mtpfix.frozen import replace
 from mtpfix.model import Answer, Layer
@@ -69,7 +69,8 @@ def fp8(query: MatchQuery) -> Rule:
     config, method = query.config, needed(query.config, "quant_method")
     _check(config, method)
     scheme = "mxfp8" if "mxfp8" in method else "fp8-block" if config.get("weight_block_size") is not None else "fp8"
-    skips = Skips(_ignored(config, query), query.packed if on("fp8-packed", query.release) else {}, query.release)
+    packed = query.packed if on("fp8-packed", query.release) else {}
+    skips = Skips(_ignored(config, query), packed, tests_of(query.release))
     if query.options.get("model_type", "").startswith("deepseek_v4"):
         return _deepseek_v4(query, skips, "fp8" if scheme == "fp8" else "dsv4-fp8")
     return _uniform(skips, scheme, _declared_fp4(query) or scheme, query.release)
@@ -82,7 +83,7 @@ def mxfp8(query: MatchQuery) -> Rule:
     """
     config = query.config
     if "quantization" in config:
-        return _uniform(Skips((), {}, query.release), "mxfp8", "mxfp8", query.release)
+        return _uniform(Skips((), {}, tests_of(query.release)), "mxfp8", "mxfp8", query.release)
     if config.get("quant_method", "modelopt") != "modelopt" or "quant_algo" not in config:
         return fp8(query)
     name = "exclude_modules" if "exclude_modules" in config else "ignore"
@@ -91,7 +92,7 @@ def mxfp8(query: MatchQuery) -> Rule:
         return fp8(replace(query, config=translated))
     entries = _both_spellings(read_list(config[name] or None, f"/{name}"))
     entries = unique(mapped(entries, query.mappers)) if query.mappers else entries
-    return _uniform(Skips(entries, query.packed, query.release), "mxfp8", "mxfp8", query.release)
+    return _uniform(Skips(entries, query.packed, tests_of(query.release)), "mxfp8", "mxfp8", query.release)
 
 
 def _uniform(skips: Skips, scheme: str, experts: str, release: str) -> Rule:
@@ -171,7 +172,7 @@ def _deepseek_v4(query: MatchQuery, skips: Skips, scheme: str) -> Rule:
 def blockwise_int8(query: MatchQuery) -> Rule:
     """BlockInt8Config: `ignored_layers` for linears, experts always. (sglang 0.5.9 blockwise_int8.py:102)"""
     entries = read_list(query.config.get("ignored_layers") or None, "/ignored_layers")
-    return _linears_only(Skips(entries, {}, query.release), "int8-block")
+    return _linears_only(Skips(entries, {}, tests_of(query.release)), "int8-block")
 
 
 def fbgemm_fp8(query: MatchQuery) -> Rule:
@@ -181,7 +182,7 @@ def fbgemm_fp8(query: MatchQuery) -> Rule:
     """
     needed(query.config, "activation_scale_ub")
     names = needed(query.config, "modules_to_not_convert")
-    skips = Skips(read_list(names or None, "/modules_to_not_convert"), {}, query.release)
+    skips = Skips(read_list(names or None, "/modules_to_not_convert"), {}, tests_of(query.release))
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer != "linear":
@@ -194,12 +195,12 @@ def fbgemm_fp8(query: MatchQuery) -> Rule:
 
 def w4afp8(query: MatchQuery) -> Rule:
     """W4AFp8Config: no list; linears are block FP8, experts W4A8. (sglang 0.5.9 layers/quantization/w4afp8.py:35)"""
-    return _linears_only(Skips((), {}, query.release), "fp8-block", "w4afp8")
+    return _linears_only(Skips((), {}, tests_of(query.release)), "fp8-block", "w4afp8")
 
 
 def w8a8_fp8(query: MatchQuery) -> Rule:
     """W8A8Fp8Config: no list. (sglang 0.5.9 srt/layers/quantization/w8a8_fp8.py:39)"""
-    return _linears_only(Skips((), {}, query.release), "fp8-channel")
+    return _linears_only(Skips((), {}, tests_of(query.release)), "fp8-channel")
 
 
 def mxfp4(query: MatchQuery) -> Rule:

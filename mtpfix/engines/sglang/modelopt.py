@@ -10,7 +10,7 @@ from mtpfix.engines.listing import Entry, Rule, plain, quantized, read_list, uni
 from mtpfix.engines.sglang.exclusions import Exclusions
 from mtpfix.engines.sglang.layered import Layered
 from mtpfix.engines.sglang.names import mapped, with_unwrapped
-from mtpfix.engines.sglang.skip import Skips, table_of
+from mtpfix.engines.sglang.skip import Skips, table_of, tests_of
 from mtpfix.engines.sglang.switches import on
 from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Layer
@@ -40,10 +40,14 @@ def _lists(query: MatchQuery, value: Any, pointer: str) -> Lists:
         return unique(with_unwrapped(mapped(found, query.mappers))) if query.mappers else found
 
     found = query.once(("sglang mapped", *list_of), entries)
-    tests = on("skip-strips-dots", query.release), on("skip-components", query.release)
-    table = query.once(("skips", *list_of, *tests), lambda: table_of(found, *tests))
-    skips = Skips(found, query.packed, query.release, table)
-    return Lists(skips, query.once(("exclusions", *list_of), lambda: Exclusions(found)))
+    tests, packed = tests_of(query.release), tuple(sorted(query.packed.items()))
+
+    def lists() -> Lists:
+        table = query.once(("table", *list_of, *tests[:2]), lambda: table_of(found, *tests[:2]))
+        excluded = query.once(("exclusions", *list_of), lambda: Exclusions(found))
+        return Lists(Skips(found, query.packed, tests, table), excluded)
+
+    return query.once(("lists", *list_of, tests, packed), lists)
 
 
 def _prefix_remapped(entries: tuple[Entry, ...], query: MatchQuery) -> tuple[Entry, ...]:
@@ -82,7 +86,7 @@ def fp8(query: MatchQuery) -> Rule:
     if algo is None or ("FP8" not in algo if not on("fp8-exactly", query.release) else algo != "FP8"):
         raise ValueError(f"ModelOptFp8Config takes no {algo!r}")
     name = "exclude_modules" if pointer else "ignore"
-    return _uniform(_lists(query, part.get(name), f"{pointer}/{name}"), "fp8", query.release)
+    return _uniform(query, _lists(query, part.get(name), f"{pointer}/{name}"), "fp8")
 
 
 def fp4(query: MatchQuery) -> Rule:
@@ -96,7 +100,7 @@ def fp4(query: MatchQuery) -> Rule:
     value = part.get(name, [])
     if value is None or (_common_group(query.config) if pointer else _flat_group(part, query.release)) is None:
         raise ValueError("NVFP4 needs group_size and a list of excluded modules")
-    return _uniform(_lists(query, value, f"{pointer}/{name}"), scheme, query.release)
+    return _uniform(query, _lists(query, value, f"{pointer}/{name}"), scheme)
 
 
 def _fp4_key(config: Mapping[str, Any], release: str) -> str:
@@ -125,8 +129,13 @@ def _common_group(config: Mapping[str, Any]) -> int:
     return sizes.pop()
 
 
-def _uniform(lists: Lists, scheme: str, release: str) -> Rule:
-    linears = ("linear", "lm_head") if on("modelopt-head", release) else ("linear",)
+def _uniform(query: MatchQuery, lists: Lists, scheme: str) -> Rule:
+    """The rule of one scheme for all that is not listed; one for all releases that decide alike."""
+    linears = ("linear", "lm_head") if on("modelopt-head", query.release) else ("linear",)
+    return query.once(("uniform", id(lists), scheme, linears), lambda: _uniform_rule(lists, scheme, linears))
+
+
+def _uniform_rule(lists: Lists, scheme: str, linears: tuple[str, ...]) -> Rule:
     unlisted = quantized(scheme, _UNLISTED)
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:

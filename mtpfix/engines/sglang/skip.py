@@ -11,6 +11,19 @@ from mtpfix.model import Packed
 _KNOWN_SHARDS: Packed = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 
 
+Tests = tuple[bool, bool, bool, bool]
+
+
+def tests_of(release: str) -> Tests:
+    """How a release searches a list: without trailing dots, by components, shards known by itself, experts besides."""
+    return (
+        on("skip-strips-dots", release),
+        on("skip-components", release),
+        on("skip-known-shards", release),
+        on("skip-experts-add", release),
+    )
+
+
 def table_of(entries: tuple[Entry, ...], strips: bool, components: bool) -> Runs | Within:
     """A list ready to be searched: for entries that are whole components of a name, or any part of it."""
     tested = [text.rstrip(".") if strips else text for text in texts(entries)]
@@ -18,21 +31,22 @@ def table_of(entries: tuple[Entry, ...], strips: bool, components: bool) -> Runs
 
 
 class Skips:
-    """One list under one release and packed mapping."""
+    """One list under one packed mapping, as the releases search it in which these `tests` are the same."""
 
     __slots__ = ("_adds", "_entries", "_exact", "_experts", "_known", "_packed", "_strips", "_table")
 
     def __init__(
-        self, entries: tuple[Entry, ...], packed: Packed, release: str, table: Runs | Within | None = None
+        self, entries: tuple[Entry, ...], packed: Packed, tests: Tests, table: Runs | Within | None = None
     ) -> None:
         """`table`: what `table_of` gives for this list, where it is there already."""
+        strips, components, known, adds = tests
         self._entries = entries
         self._packed = packed
-        self._known = _KNOWN_SHARDS if on("skip-known-shards", release) else {}
-        self._strips = on("skip-strips-dots", release)
-        self._adds = on("skip-experts-add", release)
+        self._known = _KNOWN_SHARDS if known else {}
+        self._strips = strips
+        self._adds = adds
         self._exact = firsts(entries)
-        self._table = table or table_of(entries, self._strips, on("skip-components", release))
+        self._table = table or table_of(entries, strips, components)
         self._experts = "\n".join(entry.text for entry in entries if "experts" in entry.text)
 
     def first(self, prefix: str) -> Entry | None:

@@ -105,6 +105,7 @@ def on(name: str, release: str) -> bool:
     return at_least(release, _SINCE[name])
 
 
+@lru_cache(maxsize=256)
 def change_points(method: str, model_type: str = "") -> tuple[str, ...]:
     """The releases at which a method changed, the first that has it included; changes that concern other model types
     than `model_type` ("" any) are left out."""

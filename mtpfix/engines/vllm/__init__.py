@@ -55,7 +55,8 @@ class Vllm:
 
     def matcher(self, query: MatchQuery) -> SafeMatcher:
         """A matcher for one config and one release."""
-        return SafeMatcher(lambda: _build(query))
+        made = SafeMatcher(lambda: _build(query))
+        return made if made.decider is None else query.once(("matcher", id(made.decider)), lambda: made)
 
     def handed_over(self, method: str, packed: Packed, release: str) -> Packed:
         """The class's packed mapping as it is."""
@@ -75,7 +76,7 @@ def _build(query: MatchQuery) -> Decider:
     if method not in _FILES:
         return Constant(Answer("unknown", Cause(rule=f"the list test of {method} is not modelled")))
     build: Callable[[MatchQuery], Decider] = import_module(f"{__name__}.{_FILES[method]}").build
-    return build(replace(query, method=method))
+    return build(query if query.method == method else replace(query, method=method))
 
 
 def _canonical(method: str) -> str:

@@ -76,26 +76,29 @@ def required(config: Mapping[str, Any], *keys: str) -> Any:
 
 
 class SafeMatcher:
-    """A matcher that never raises and remembers what it answered."""
+    """A matcher that never raises and remembers what it answered.
+
+    decider  None where building it failed
+    """
 
     def __init__(self, build: Callable[[], Decider]) -> None:
         self._known: dict[tuple[str, Layer, tuple[str, ...]], Answer] = {}
-        self._decider: Decider | None = None
+        self.decider: Decider | None = None
         self._broken = Answer("unknown", Cause())
         try:
-            self._decider = build()
+            self.decider = build()
         except Exception as problem:
             self._broken = answer_for(problem)
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...] = ()) -> Answer:
         """The answer for a runtime name; see `mtpfix.engines.base.Matcher`."""
-        if self._decider is None:
+        if self.decider is None:
             return self._broken
         question = (runtime, layer, projections)
         found = self._known.get(question)
         if found is None:
             try:
-                found = self._decider.decide(runtime, layer, projections)
+                found = self.decider.decide(runtime, layer, projections)
             except Exception as problem:
                 found = answer_for(problem)
             self._known[question] = found

@@ -113,11 +113,11 @@ def _searched(entries: Sequence[Entry]) -> Searched:
 
 
 class Exclusion:
-    """The exclusion list under one release and packed mapping."""
+    """The exclusion list under one packed mapping. `fused_name`: see SkipList."""
 
-    def __init__(self, made: Searched, packed: Packed, release: str) -> None:
+    def __init__(self, made: Searched, packed: Packed, fused_name: bool) -> None:
         self._made = made
-        self._exact = SkipList(made.exact, packed, experts=made.experts, fused_name=on("fused-name", release))
+        self._exact = SkipList(made.exact, packed, experts=made.experts, fused_name=fused_name)
 
     def find(self, name: str) -> Entry | None:
         made = self._made
@@ -130,6 +130,8 @@ def exclusion(query: MatchQuery, parsed: Parsed) -> Exclusion:
     """The exclusion list after the mappers; each of them also splits `foo*` into `foo` and `foo.*`."""
     mappers = in_force(query.mappers, query.release)
     split = bool(mappers) and on("star-split", query.release)
+    fused_name = on("fused-name", query.release)
+    list_of = ("vllm", parsed.pointer, split, mappers)
 
     def made() -> Searched:
         found = parsed.excluded
@@ -137,7 +139,9 @@ def exclusion(query: MatchQuery, parsed: Parsed) -> Exclusion:
             found = mapped(_split(found) if split else found, (mapper,))
         return _searched(numbered(found))
 
-    return Exclusion(query.once(("vllm", parsed.pointer, split, mappers), made), query.packed, query.release)
+    searched = query.once(list_of, made)
+    packed = tuple(sorted(query.packed.items()))
+    return query.once((*list_of, fused_name, packed), lambda: Exclusion(searched, query.packed, fused_name))
 
 
 def _split(entries: Iterable[Entry]) -> Iterator[Entry]:
@@ -150,33 +154,45 @@ def _split(entries: Iterable[Entry]) -> Iterator[Entry]:
             yield entry
 
 
+@dataclass(frozen=True, slots=True)
 class OneAlgo:
     """modelopt, modelopt_fp4, modelopt_mxfp8: one algorithm for everything that the list does not exclude."""
 
-    def __init__(self, query: MatchQuery) -> None:
-        release = query.release
-        parsed = parse(query)
-        self._excluded = exclusion(query, parsed)
-        self._scheme = self._experts = algos(ALGOS, release)[_effective(parsed.algo, query)].scheme
-        if query.method == "modelopt":
-            self._experts = "fp8"
-        self._head = on("modelopt-head", release)
-        self._vision = (*_VISION, _PROJECTOR) if on("vit-projector-plain", release) else _VISION
-        self._no_experts = query.method == "modelopt_mxfp8" and not on("mxfp8-experts", release)
+    excluded: Exclusion
+    scheme: str
+    experts: str
+    head: bool
+    vision: tuple[str, ...]
+    no_experts: bool
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
-        if layer == "moe" and self._no_experts:
+        if layer == "moe" and self.no_experts:
             raise Refusal("NotImplementedError", "MXFP8 experts are supported from 0.18.0")
-        entry = self._excluded.find(runtime)
+        entry = self.excluded.find(runtime)
         if entry is not None:
             return listed(entry)
-        if any(word in runtime for word in self._vision):
+        if any(word in runtime for word in self.vision):
             return plain("vision towers are never quantized")
-        if layer == "lm_head" and not self._head:
+        if layer == "lm_head" and not self.head:
             return plain("lm_head is never quantized before 0.23.0")
         if layer == "embedding":
             return plain(NOT_ASKED)
-        return quantized(self._experts if layer == "moe" else self._scheme)
+        return quantized(self.experts if layer == "moe" else self.scheme)
+
+
+def _one_algo(query: MatchQuery) -> OneAlgo:
+    """The decider; one for all releases that take the config for the same."""
+    release, parsed = query.release, parse(query)
+    scheme = algos(ALGOS, release)[_effective(parsed.algo, query)].scheme
+    found = OneAlgo(
+        exclusion(query, parsed),
+        scheme,
+        experts="fp8" if query.method == "modelopt" else scheme,
+        head=on("modelopt-head", release),
+        vision=(*_VISION, _PROJECTOR) if on("vit-projector-plain", release) else _VISION,
+        no_experts=query.method == "modelopt_mxfp8" and not on("mxfp8-experts", release),
+    )
+    return query.once((found,), lambda: found)
 
 
 def _effective(algo: str, query: MatchQuery) -> str:
@@ -338,4 +354,4 @@ def _check_contract(name: str, recipe: Mapping[str, Any], codec: str) -> None:
 
 def build(query: MatchQuery) -> Decider:
     """The decider of a ModelOpt method."""
-    return Mixed(query) if query.method == "modelopt_mixed" else OneAlgo(query)
+    return Mixed(query) if query.method == "modelopt_mixed" else _one_algo(query)

@@ -6,6 +6,8 @@ Q/compressed_tensors. A fact that held in 0.12.0 already, the first modelled rel
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from mtpfix.engines.releases import after, at_least, between, key, modelled
 from mtpfix.frozen import NamedTuple
 
@@ -223,6 +225,7 @@ def algos(rows: tuple[Algo, ...], release: str) -> dict[str, Algo]:
     return {row.name: row for row in rows if at_least(release, row.since)}
 
 
+@lru_cache(maxsize=64)
 def change_points(method: str) -> tuple[str, ...]:
     """Releases at which matching for a method changed, the first modelled release included, ascending."""
     first = modelled(ENGINE_NAME)[0]
