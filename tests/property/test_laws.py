@@ -21,13 +21,14 @@ from lengths import many
 
 from mtpfix import analysis
 from mtpfix.analysis import Scope, analyse, wanted_releases
-from mtpfix.decisions import Row, Table, World, judges, tables, world_of
+from mtpfix.decisions import Row, Table, World, judges, tables, tables_under, world_of
 from mtpfix.engines.registry import ENGINES
+from mtpfix.engines.sources import SIDECAR
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.formats import format_of
 from mtpfix.model import Answer, Cause, Checkpoint, JsonFile, Report
 from mtpfix.patch import invert, ops
-from mtpfix.planning import relevant, solutions, usable
+from mtpfix.planning import in_config, reads_sidecar, relevant, solutions, usable
 from mtpfix.releases import key
 from mtpfix.solve import Solution, contradicts
 from mtpfix.solve import rewritten as changed
@@ -369,20 +370,31 @@ def candidates(fmt: str, runtime: str, packed: Mapping[str, Entries]) -> Iterato
 
 
 class Trial:
-    """A checkpoint whose list in one file can be added to."""
+    """A checkpoint whose list in one file can be added to.
+
+    The sidecar's list must harm nobody in config.json's place either: an engine may come to read it.
+    """
 
     def __init__(self, state: State, file: str) -> None:
         self.state = state
         self.fragment = next(table.fragment for table in state.tables if table.fragment and table.fragment.file == file)
         fmt = format_of(self.fragment.value)
         self.where = fmt.exclusions(self.fragment.value) if fmt else None
+        self.old = self._tables(state.world.files)
+
+    def _tables(self, files: Mapping[str, JsonFile]) -> tuple[Table, ...]:
+        """The tables of the checkpoint, and behind them those of the sidecar's list in config.json's place."""
+        world, found = self.state.world, self.state.judges
+        stand_in = in_config(files) if self.fragment.file == SIDECAR else None
+        some = [judge for judge in found if not reads_sidecar(judge.engine, files)] if stand_in else []
+        return (*tables(world, found, files), *(tables_under(world, some, stand_in[0]) if stand_in else ()))
 
     def tables(self, entries: Sequence[str], gone: Sequence[int] = ()) -> tuple[Table, ...]:
         assert self.where is not None
         value = changed(self.fragment.value, self.where, gone, list(entries))
         old = self.state.world.files[self.fragment.file]
         new = JsonFile(old.name, old.raw, placed(old.value, self.fragment.pointer.split("/")[1:], value))
-        return tables(self.state.world, self.state.judges, {**self.state.world.files, old.name: new})
+        return self._tables({**self.state.world.files, old.name: new})
 
     def harmless(self, new: Sequence[Table]) -> bool:
         """Whether nothing that was right is wrong, and nothing not stored plain newly plain."""
@@ -390,7 +402,7 @@ class Trial:
         return not any(
             ((old.decision, answer.decision) == ("quantized", "plain") and not row.unit.stored.plain)
             or (hurts(world, other, row, answer) and not hurts(world, one, row, old))
-            for one, other in zip(self.state.tables, new, strict=True)
+            for one, other in zip(self.old, new, strict=True)
             for (row, old), (_, answer) in zip(one.decided, other.decided, strict=True)
         )
 
