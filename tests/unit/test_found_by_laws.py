@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from checkpoints import MODELS, build, glm5_next, qwen3_5
+from checkpoints import ABSENT, MODELS, build, glm5_next, qwen3_5
 from recorded import recorded
 
 from mtpfix.analysis import analyse
@@ -43,6 +43,14 @@ def test_what_stays_once_a_broken_list_is_mended_is_no_error_of_the_list() -> No
     assert report.status == "fixable"
     assert {finding.rule for finding in report.findings if finding.fix != "safe"} == {"MTP008"}
     assert not [finding for finding in report.findings if finding.fix != "safe" and finding.severity == "error"]
+
+
+def test_a_list_that_stops_an_engine_hides_no_name_that_two_modules_share() -> None:
+    """SGLang looks EXAONE's draft up as model.layers.0 (sglang-0.5.23 srt/models/exaone_moe_mtp.py), a target's layer:
+    that is said before the list is there, not only after."""
+    report = analyse(build(recorded("exaone_moe"), "fbgemm-fp8", ABSENT), scope="all")
+    assert report.status == "partly-fixable"
+    assert "MTP015" in {finding.rule for finding in report.findings if finding.fix == "none"}
 
 
 def test_an_entry_that_one_engine_needs_stays_though_it_harms_another() -> None:
