@@ -16,6 +16,7 @@ from mtpfix.model import Answer, Cause, Layer
 from mtpfix.regexes import Regex, TooCostly, compiled
 
 _GRAM = 12
+_DIGITS = "0123456789"
 _LONGEST = 4000  # characters of an entry that is looked up by a piece; a longer one is part of no real name
 RAISED = (
     ArithmeticError,
@@ -54,12 +55,13 @@ def read_list(value: Any, pointer: str) -> tuple[Entry, ...]:
     What is no text is `broken` and ends the list. Raises TypeError for a value that cannot be iterated.
     """
     entries: list[Entry] = []
+    keyed, letters = isinstance(value, Mapping), isinstance(value, str)
     for index, text in enumerate(() if value is None else value):
         if not isinstance(text, str):
             entries.append(Entry("", f"{pointer}/{index}", repr(text), broken=True))
             break
-        step = escaped(text) if isinstance(value, Mapping) else index
-        entries.append(Entry(text, pointer if isinstance(value, str) else f"{pointer}/{step}", text))
+        step = escaped(text) if keyed else index
+        entries.append(Entry(text, pointer if letters else f"{pointer}/{step}", text))
     return tuple(entries)
 
 
@@ -219,7 +221,8 @@ class Within:
 
 def _gram(text: str) -> str:
     """The characters around the last digit: what tells the entries of one list apart."""
-    digit = next((at for at in range(len(text) - 1, -1, -1) if text[at].isdigit()), len(text))
+    digit = max(map(text.rfind, _DIGITS))
+    digit = len(text) if digit < 0 else digit
     start = min(max(digit - _GRAM // 2, 0), len(text) - _GRAM)
     return text[start : start + _GRAM]
 

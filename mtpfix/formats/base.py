@@ -104,6 +104,8 @@ def at(value: Mapping[str, Any], key: str, prefix: str = "", *, keyed: bool = Fa
         places = tuple(range(len(entries)))
         return ExclusionList(pointer, entries, places, False, keyed, broken=() if raw is None else (-1,))
     items = list(raw)
+    if set(map(type, items)) <= {str}:  # as good as all lists, and they may be long
+        return ExclusionList(pointer, tuple(items), tuple(range(len(items))), True, keyed)
     places = tuple(place for place, item in enumerate(items) if isinstance(item, str))
     broken = tuple(place for place, item in enumerate(items) if not isinstance(item, str))
     return ExclusionList(pointer, tuple(items[place] for place in places), places, True, keyed, broken=broken)
