@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -34,6 +35,7 @@ LACKS = (  # what a file system may not have: locks, second names, modes, times,
     ({"fsync", "fdatasync"}, errno.EINVAL),
 )
 counted: Counter[str] = Counter()
+worlds: dict[str, World] = {}
 
 pytestmark = pytest.mark.skipif(bool(traced.why_not()), reason=traced.why_not() or "-")
 
@@ -50,14 +52,20 @@ def told() -> Iterator[None]:
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> World:
-    root = tmp_path / "now"
+def world(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> World:
+    """The world of a command, as it was before; made once."""
+    root = tmp_path_factory.getbasetemp() / re.sub(r"\W+", "-", request.param) / "now"
     monkeypatch.setenv("XDG_STATE_HOME", str(root / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return World(root, WRITERS[request.param])
+    monkeypatch.chdir(root.parents[1])
+    if request.param not in worlds:
+        root.parent.mkdir()
+        worlds[request.param] = World(root, WRITERS[request.param])
+    return worlds[request.param]
 
 
 def moments(world: World, count: int) -> list[Call]:
@@ -83,7 +91,7 @@ def cut(world: World, at: Call, first: Act, then: Act = None) -> Ended:
 
 @some("apply", "apply --unsafe-fixes, headers in place", "undo --force", "graft --rewrite", "check -o")
 def test_killed(world: World) -> None:
-    for call in moments(world, 4):
+    for call in moments(world, 3):
         for ways in ((Kill(),), (Half(), Kill())):
             if len(ways) > 1 and "write" not in call.name:
                 continue
@@ -95,7 +103,7 @@ def test_killed(world: World) -> None:
 
 @some("apply", "undo --force", "check -o")
 def test_an_error_of_the_disk(world: World) -> None:
-    for number, call in enumerate(moments(world, 5)):
+    for number, call in enumerate(moments(world, 3)):
         for code in ERRORS if LONG else (ERRORS[number % len(ERRORS)],):
             found = cut(world, call, Fail(code))
             counted["errors"] += 1
@@ -106,7 +114,7 @@ def test_an_error_of_the_disk(world: World) -> None:
 @some("apply", "undo", "graft --rewrite")
 def test_a_disk_that_refuses_from_then_on(world: World) -> None:
     """What cannot even be taken back is ended by the next command."""
-    for call in moments(world, 4):
+    for call in moments(world, 3):
         world.reset()
 
         def want(one: Call, when: When, first: int = call.number) -> Act:
@@ -138,7 +146,7 @@ def test_a_file_system_that_cannot(world: World) -> None:
 
 @some("apply", "undo --force", "check -o")
 def test_interrupted(world: World) -> None:
-    for number, call in enumerate(moments(world, 5)):
+    for number, call in enumerate(moments(world, 3)):
         for one in (signal.SIGINT, signal.SIGTERM) if LONG else ((signal.SIGINT, signal.SIGTERM)[number % 2],):
             found = cut(world, call, Send(one))
             counted["signals"] += 1
@@ -152,7 +160,7 @@ def test_interrupted(world: World) -> None:
 @some("apply", "graft --rewrite", "check -o")
 def test_a_write_that_takes_half(world: World) -> None:
     """It is not an error: the rest is written next."""
-    for call in moments(world, 8):
+    for call in moments(world, 5):
         if call.name in ("write", "pwrite64"):
             found = cut(world, call, Half())
             counted["short writes"] += 1
@@ -179,7 +187,7 @@ def test_a_reader_at_each_moment(world: World) -> None:
 def test_an_editor_at_each_moment(world: World) -> None:
     """What somebody else writes meanwhile is never lost, whether the command comes to its end or refuses."""
     config = world.root / "here" / "config.json"
-    for call in moments(world, 5) if LONG else renames_of(world, config):
+    for call in moments(world, 3) if LONG else renames_of(world, config):
         if not world.writer.changes:
             continue
         for when in ("before", "after"):
