@@ -8,7 +8,7 @@ costs only the matching.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -53,7 +53,7 @@ from mtpfix.families.plugins import with_plugin
 from mtpfix.formats import format_of
 from mtpfix.frozen import dataclass, field, replace
 from mtpfix.model import Answer, Cause, Checkpoint, Index, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
-from mtpfix.modules import within
+from mtpfix.modules import EXPERTS, within
 from mtpfix.names import split_name, tensor_name
 from mtpfix.storage.lacking import lacking
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
@@ -74,6 +74,14 @@ _OTHER_NAMES = "it opens consolidated*.safetensors alone, which hold other tenso
 _UNNAMED = Answer("unknown", Cause(rule="the family file names no such module"))
 
 
+@lru_cache(maxsize=1 << 10)
+def _experts(name: str, numbers: tuple[int, ...]) -> tuple[str, ...]:
+    """The names that experts of these numbers have in the place of the one named."""
+    head, marker, rest = name.partition(EXPERTS)
+    tail = rest.partition(".")[2]
+    return tuple([f"{head}{marker}{number}.{tail}" for number in numbers])
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A stored module (or a row of experts stored alike), its lookup key, and whether it is the draft's."""
@@ -89,9 +97,7 @@ class Unit:
     @property
     def members(self) -> tuple[str, ...]:
         """The module's name, or the names of the experts that it stands for."""
-        head, marker, rest = self.name.partition(".experts.")
-        tail = rest.partition(".")[2]
-        return tuple(f"{head}{marker}{number}.{tail}" for number in self.stored.experts) or (self.name,)
+        return _experts(self.name, self.stored.experts) if self.stored.experts else (self.name,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from mtpfix import releases
@@ -419,7 +420,7 @@ def engine_row(table: Table, found: list[Mismatch], forced: Forced | None = None
     settled = worst(found)
     verdict, reason, error = _settled(table, settled, forced)
     units = {item.row.unit.name: item.row.unit for item in found if item.verdict in ("fails", "degrades")}
-    names = tuple(name for unit in units.values() for name in unit.members)
+    names = tuple(chain.from_iterable(unit.members for unit in units.values()))
     return EngineRow(
         profile.engine,
         profile.first,

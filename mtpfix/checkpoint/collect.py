@@ -37,6 +37,7 @@ class Collector:
     def _clear(self) -> None:
         self._singles: dict[str, RawModule] = {}
         self._blocks: list[Block] = []
+        self._count = 0  # of the modules in both
         self._spread: dict[str, list[tuple[str, Cells]]] = {}
 
     @property
@@ -92,9 +93,8 @@ class Collector:
             raise beyond(shard, f"with it {self.tensor_count:,} tensors are above the limit of {MAX_TENSORS:,}")
         self._parts.append((shard, folded))
         self._take(shard, folded.singles, folded.blocks)
-        count = len(self.modules)
-        if count > MAX_MODULES:
-            raise beyond(shard, f"with it {count:,} modules are above the limit of {MAX_MODULES:,}")
+        if self._count > MAX_MODULES:
+            raise beyond(shard, f"with it {self._count:,} modules are above the limit of {MAX_MODULES:,}")
 
     def _take(self, shard: str, singles: Mapping[str, Cells], blocks: Iterable[Block]) -> None:
         before = len(self._singles)
@@ -104,7 +104,9 @@ class Collector:
                 self._spread.setdefault(name, [(seen.shard, seen.cells)]).append((shard, singles[name]))
             singles = {name: cells for name, cells in singles.items() if name not in self._singles}
         self._singles.update(zip(singles, _raw_modules(singles, shard), strict=True))
-        self._blocks += [block._replace(shard=shard, before=before + block.before) for block in blocks]
+        added = [block._replace(shard=shard, before=before + block.before) for block in blocks]
+        self._blocks += added
+        self._count += len(self._singles) - before + sum(block.size for block in added)
 
     def _overlap(self) -> bool:
         """Whether a module of a block is stored in another shard, too."""

@@ -9,6 +9,7 @@ and to keep such experts as one costs a third of reading them tensor by tensor. 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any
 
@@ -20,6 +21,8 @@ _MORE = 4  # times as many as were found alike before
 _MOST_ROWS = 64  # tensors of an expert
 _MOST_RUNS = 64  # of one holder; more are kept module by module
 _SLACK = 4  # characters by which a number and two offsets are shorter than those of the expert before
+_SCALAR = 4  # bytes of a scale that is one number
+_MOST_SCALARS, _CHUNK = 1 << 16, 1 << 8
 _OFFSETS = 64  # characters that a number and two offsets take at most
 
 
@@ -69,7 +72,8 @@ class Experts:
         self.runs: dict[str, list[Run]] = {}
         self._text, self._modules, self._root = text, modules, root
         self._holder = ""
-        self._rows: list[_Row] = []
+        self._rows: list[_Row] = []  # of the expert before, which began at `_began` and is so long
+        self._began = self._length = 0
         self._most = _MOST
         self._known: dict[tuple[str, str], list[str]] = {}  # holder and number -> those that followed, itself first
         self._single: dict[str, set[str]] = {}  # holder -> numbers of the experts in `modules`
@@ -85,6 +89,7 @@ class Experts:
         """
         holder, dot, number = expert.rpartition(".")
         holder += dot
+        self._length = self._length or place - self._began
         if holder == self._holder and 0 < len(self._rows) <= _MOST_ROWS:
             for candidates in self._candidates(holder, number, place):
                 numbers, end = self._agreed(holder, candidates, place, data)
@@ -95,6 +100,7 @@ class Experts:
                     stride = sum(row.size for row in self._rows)
                     return Taken(end, data + stride * len(numbers), len(numbers) * len(self._rows))
         self.at, self._holder, self._rows = expert, holder, []
+        self._began, self._length = place, 0
         if expert:
             self._part(holder, {number: None})
         return None
@@ -112,21 +118,21 @@ class Experts:
         """The numbers of the experts at a place, the first of which is known, and behind it; none where the first has
         other tensors than the rows, or where a number is there twice."""
         text, mark, numbers = self._text, self._rows[0].text, list[str]()
-        reach = sum(len(holder) + len(row.text) + _OFFSETS for row in self._rows)
-        last = text.find(self._rows[-1].text, place, place + reach)
-        more = text.startswith(f"{holder}{number}.", text.find(_BETWEEN, last) + len(_BETWEEN))
         begin, stop = place, place + len(holder) + len(number)
-        if last < 0 or more or not text.startswith(mark, stop):
-            return []
         slack = len(self._rows) * _SLACK
+        reach = self._length + slack + _OFFSETS + max(len(mark), len(self._rows[-1].text))
+        last = text.find(self._rows[-1].text, stop, stop + reach) if text.startswith(mark, stop) else -1
+        if last < 0 or text.startswith(f"{holder}{number}.", text.find(_BETWEEN, last) + len(_BETWEEN)):
+            return []
         while stop >= 0 and len(numbers) < self._most:
-            number = text[text.rfind(".", begin, stop) + 1 : stop]
-            if not number.isdecimal() or not text.startswith(holder, stop - len(number) - len(holder)):
+            first = text.rfind(".", begin, stop) + 1
+            if not text.startswith(holder, first - len(holder)):
                 break
-            numbers.append(number)
-            begin, length = stop + 1, stop - begin  # the next one is about as long as this one
-            stop = text.find(mark, stop + max(1, length - slack), stop + reach)
-        return numbers if len({*numbers}) == len(numbers) else []
+            numbers.append(text[first:stop])
+            length = stop - begin - slack  # the next expert is about as long as this one
+            begin = stop + 1
+            stop = text.find(mark, begin + length if length > 0 else begin, stop + reach)
+        return numbers if len({*numbers}) == len(numbers) and "".join(numbers).isdecimal() else []
 
     def _agreed(self, holder: str, numbers: list[str], place: int, data: int) -> tuple[list[str], int]:
         """The first experts of these that stand at a place as foretold, and where they end."""
@@ -208,14 +214,30 @@ def _equal(text: str, place: int, other: str) -> int:
 def _foretold(holder: str, numbers: list[str], rows: Sequence[_Row], data: int) -> str:
     """The text of experts of these numbers, from the end of the tensor before them to the next name."""
     count, wide = len(numbers), len(rows)
-    bounds = tuple(accumulate(chain((data,), [row.size for row in rows] * count)))
-    offsets = ("%d " * len(bounds) % bounds).split()
-    names = [f"{_BETWEEN}{holder}{number}" for number in numbers]
-    parts = [","] * (5 * count * wide)
+    experts, names = [f"{_BETWEEN}{holder}{number}" for number in numbers], [""] * (count * wide)
     for at in range(wide):
-        parts[5 * at :: 5 * wide] = names
-    parts[1::5] = [row.text for row in rows] * count
-    parts[2::5] = offsets[:-1]
-    parts[4::5] = offsets[1:]
+        names[at::wide] = experts
+    columns = names, [row.text for row in rows] * count, *_offsets([row.size for row in rows] * count, data)
+    parts = [""] * (len(columns) * count * wide)
+    for at, column in enumerate(columns):
+        parts[at :: len(columns)] = column
     parts.append(_BETWEEN)
     return "".join(parts)
+
+
+def _offsets(sizes: list[int], data: int) -> tuple[list[str], ...]:
+    """The offsets of tensors of these sizes from a place in the data on, in pieces."""
+    first, odd = divmod(data, _SCALAR)
+    end = first + len(sizes)
+    if not odd and end < _MOST_SCALARS and sizes.count(_SCALAR) == len(sizes):
+        some = [*chain.from_iterable(map(_scalars, range(first // _CHUNK, end // _CHUNK + 1)))]
+        return (some[first % _CHUNK : first % _CHUNK + len(sizes)],)
+    bounds = tuple(accumulate(chain((data,), sizes)))
+    texts = ("%d " * len(bounds) % bounds).split()
+    return texts[:-1], [","] * len(sizes), texts[1:]
+
+
+@lru_cache(maxsize=_MOST_SCALARS // _CHUNK)
+def _scalars(chunk: int) -> list[str]:
+    """The offsets of scalars that follow one another: every shard has them, and they come first."""
+    return [f"{at},{at + _SCALAR}" for at in range(chunk * _CHUNK * _SCALAR, (chunk + 1) * _CHUNK * _SCALAR, _SCALAR)]
