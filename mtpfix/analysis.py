@@ -319,7 +319,7 @@ class _Study:
         from mtpfix.mending import mended
 
         for tried in dict.fromkeys((names, ())):
-            found = mended(self.world, tried)
+            found = mended(self.world, tried, lambda: self._rebuild)
             if found is None:
                 continue
             if not tried and found.change and found.change.created:
@@ -371,12 +371,16 @@ class _Study:
         order = {"error": 0, "warning": 1, "note": 2}
         return tuple(sorted(out, key=lambda finding: (order[finding.severity], finding.part != "draft", finding.rule)))
 
+    @cached_property
+    def _rebuild(self) -> Rebuild:
+        from mtpfix.mending import rebuilt
+
+        return rebuilt(self.world)
+
     def _reindex(self) -> Rebuild | None:
         if not self._is_out_of_step():
             return None
-        from mtpfix.mending import rebuilt
-
-        found = rebuilt(self.world)
+        found = self._rebuild
         if found.change is not None and (self.mended is None or self.mended[0].change is None):
             return replace(found, change=None, reason="an engine that loads the target now would not any more")
         return found

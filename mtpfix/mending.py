@@ -6,7 +6,7 @@ as it would be is looked at first, by whoever calls `mended`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mtpfix.decisions import Table, Unit, World
@@ -87,8 +87,11 @@ def _renames(world: World, row: Alike, unit: Unit) -> Iterator[Rename]:
                 yield Rename(shard, tensor_name(name, row.old), tensor_name(name, row.new), cell.dtype, cell.shape)
 
 
-def mended(world: World, names: tuple[Rename, ...]) -> Mending | None:
-    """A checkpoint with some renames and the index that is right then; None where neither changes anything."""
+def mended(world: World, names: tuple[Rename, ...], as_it_is: Callable[[], Rebuild]) -> Mending | None:
+    """A checkpoint with some renames and the index that is right then; None where neither changes anything.
+
+    as_it_is  what its index has to become without any renames
+    """
     checkpoint = renamed(world.checkpoint, names)
     index, file = checkpoint.index, world.files.get(checkpoint.index.file) if checkpoint.index else None
     if index is not None and file is not None and names:
@@ -96,7 +99,7 @@ def mended(world: World, names: tuple[Rename, ...]) -> Mending | None:
     if index is not None and file is None and index == Index(index.file):
         found = Rebuild()
     else:
-        found = rebuilt(world, checkpoint)
+        found = rebuilt(world, checkpoint) if names else as_it_is()
     if found.change is None:
         return Mending(checkpoint, None, names, None, False) if names else None
     raw = file.raw if file else b""

@@ -65,7 +65,7 @@ def rebuild(checkpoint: Checkpoint, expendable: Callable[[str], bool]) -> Rebuil
     if isinstance(shards, str):
         return Rebuild(reason=shards)
     listed = frozenset().union(*(files.held[shard] for shard in shards))
-    lost = [tensor for tensor in weight_map if tensor not in listed]
+    lost = [*index.ghosts] if len(shards) == len(files.held) else [name for name in weight_map if name not in listed]
     missing = frozenset(index.missing_shards)
     needed = [tensor for tensor in lost if weight_map[tensor] in missing and not expendable(tensor)]
     if needed:

@@ -66,8 +66,9 @@ DTYPE_BITS = {
 _WORD = 1 << 64  # the library counts in 64-bit words
 _FIELDS = ("dtype", "shape", "data_offsets")
 _OPENING = re.compile(rb"[ \t\n\r]*\{")
+_BLANKS = (b" ", b"\t", b"\n", b"\r")
 _OFFSETS = b'"data_offsets"'
-_SPREE = late.pattern(rb'[^"]{%d}' % MAX_TEXT)
+_SPREE = late.pattern(rb'(?<![^"])[^"]{%d,}+' % MAX_TEXT)  # begun behind a quote only: a header is gone through once
 _LFS = b"version https://git-lfs"
 _AGAIN = "download the file again, or export the checkpoint again"
 # A surrogate escape outside a pair; backslashes that are escaped themselves are taken out first.
@@ -147,11 +148,16 @@ def check_room(header: bytes, tensors: int, file: str) -> None:
         return
     if len(header) > MAX_WIDE_BYTES and not header.isascii():
         raise beyond(file, f"a header of {len(header):,} bytes that is not ASCII; the limit is {MAX_WIDE_BYTES:,}")
-    if any(len(run[0].strip()) > MAX_TEXT // 2 for run in _SPREE.finditer(header)):
+    if any(_is_text(header, *run.span()) for run in _SPREE.finditer(header)):
         raise beyond(file, f"more than {MAX_TEXT:,} bytes of the header are one name, one value or one list")
     tensors += header.count(_OFFSETS)
     if tensors > MAX_TENSORS:
         raise beyond(file, f"{tensors:,} tensors are above the limit of {MAX_TENSORS:,}")
+
+
+def _is_text(header: bytes, start: int, end: int) -> bool:
+    """Whether what stands between two quotes is no padding."""
+    return end - start - sum(header.count(blank, start, end) for blank in _BLANKS) > MAX_TEXT // 2
 
 
 def check_cover(entries: Sequence[Entry], data_bytes: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from mtpfix import late
 from mtpfix.checkpoint.jsonfiles import CONFIG, DESCRIPTION
 from mtpfix.errors import UnreadableError
-from mtpfix.model import JsonFile
+from mtpfix.model import JsonFile, RawModule
 from mtpfix.modules import EXPERTS, Modules
 from mtpfix.names import brief
 
@@ -22,7 +22,7 @@ MOST_ENTRIES = 150_000  # in whatever checkpoint; a trillion parameters make 150
 FEW_ENTRIES = 10_000  # in a small checkpoint too
 MOST_PATTERNS = 1_000  # entries that only trying them out can match
 MOST_GROUPS = 100
-MOST_MODULES = 50_000  # beside the experts, which are judged in rows; the largest models have 3,000
+MOST_MODULES = 50_000  # with a matrix, beside the experts, which are judged in rows; the largest models have 3,000
 MOST_TARGETS = 20_000  # of all config groups together, in whatever checkpoint
 FEW_TARGETS = 2_000  # in a small checkpoint too
 
@@ -46,15 +46,19 @@ def check_lists(files: Mapping[str, JsonFile], modules: int) -> None:
 
 
 def check_modules(modules: Modules, source: str) -> None:
-    """Raise UnreadableError for more modules than a model can have."""
+    """Raise UnreadableError for more modules, norms and experts aside, than a model can have."""
     names = modules.singles
-    count = sum(EXPERTS not in name for name in names) if len(names) > MOST_MODULES else 0
+    count = sum(map(_is_judged, names.values())) if len(names) > MOST_MODULES else 0
     if count > MOST_MODULES:
         raise UnreadableError(
-            f"{source}: {count:,} modules beside the experts are above the limit of {MOST_MODULES:,}",
+            f"{source}: {count:,} matrices beside those of experts are above the limit of {MOST_MODULES:,}",
             subject=source,
             hint="no model has as many: look at what wrote the files",
         )
+
+
+def _is_judged(module: RawModule) -> bool:
+    return EXPERTS not in module.name and any(len(cell.shape) > 1 for cell in module.cells)
 
 
 def _parts(file: JsonFile) -> Iterator[Mapping[str, Any]]:

@@ -18,17 +18,19 @@ NAME = "mtp.fc"
 
 @dataclass(frozen=True)
 class Lie:
-    """A file: its first bytes, blanks after so many of them, and its whole length (the rest is a hole)."""
+    """A file: its first bytes, blanks (or another filling) after so many of them, and its whole length (the rest is a
+    hole)."""
 
     start: bytes
     size: int
     blanks: int = 0
     at: int = 0
+    filling: bytes = b" "
 
     def write(self, path: Path) -> None:
         with path.open("wb") as file:
             file.write(self.start[: self.at])
-            file.write(b" " * self.blanks)
+            file.write(self.filling * (self.blanks // len(self.filling)))
             file.write(self.start[self.at :])
             file.truncate(max(self.size, len(self.start) + self.blanks))
 
@@ -39,10 +41,11 @@ def framed(header: bytes, data: int = 0, length: int | None = None) -> Lie:
     return Lie(start, len(start) + data)
 
 
-def padded(header: bytes, at: int) -> Lie:
-    """The longest header that may be, by blanks at a place of it."""
-    start = struct.pack("<Q", LIMIT) + header
-    return Lie(start, 8 + LIMIT + 32, LIMIT - len(header), 8 + at)
+def padded(header: bytes, at: int, filling: bytes = b" ") -> Lie:
+    """The longest header that may be, by blanks, or something else again and again, at a place of it."""
+    blanks = (LIMIT - len(header)) // len(filling) * len(filling)
+    start = struct.pack("<Q", len(header) + blanks) + header
+    return Lie(start, 8 + len(header) + blanks + 32, blanks, 8 + at, filling)
 
 
 def tensor(dtype: Any = "BF16", shape: Any = (4, 4), offsets: Any = (0, 32), **more: Any) -> dict[str, Any]:
@@ -82,6 +85,14 @@ def _lengths() -> Iterator[tuple[str, Lie]]:
     yield "length beyond a hole", Lie(struct.pack("<Q", 1 << 40) + small, 1 << 41)
     for at in (0, 1, small.index(b",") + 1, small.index(b"[") + 1, len(small)):
         yield f"100 MB of spaces at {at}", padded(small, at)
+    for filling in (b"\t", b"\n"):
+        for at in (1, len(small)):
+            yield f"100 MB of {filling!r} at {at}", padded(small, at, filling)
+    for filling in (b"[", b'{"a":', b"1", b"]},"):
+        yield f"nothing but {filling!r}", padded(b"", 0, filling)
+    yield "a name of 30 MB", named("x" * 30_000_000 + ".weight")
+    for filling in (b"\xff", b"\0"):
+        yield f"100 MB of {filling!r} behind it", padded(small, len(small), filling)
     yield "100 MB of zeros", Lie(struct.pack("<Q", LIMIT), LIMIT + 8)
     yield "one byte too long", framed(small, 33)
     yield "one byte too short", framed(small, 31)
@@ -205,3 +216,31 @@ def lies() -> Iterator[tuple[str, Lie]]:
     """Every file, with a name for it."""
     for part in PARTS:
         yield from part()
+
+
+def larger() -> Iterator[tuple[str, Lie]]:
+    """Files that are valid and larger than a model can need: their headers are refused for that."""
+    held = json.dumps(tensor())[:-1].encode()
+    head = b'{"a.weight":' + held
+    for what, start, at, filling in (
+        ("a name", b'{"a.weight":' + held + b"}}", 2, b"a"),
+        ("a name of dots", b'{"a.weight":' + held + b"}}", 2, b"a."),
+        ("escapes", b'{"a.weight":' + held + b"}}", 2, b"\\u0061"),
+        ("text", b'{"__metadata__":{"format":"pt"},' + head[1:] + b"}}", 29, b"blanks and all "),
+        ("line ends", b'{"__metadata__":{"format":"pt"},' + head[1:] + b"}}", 29, b"\\n"),
+        ("metadata", b'{"__metadata__":{"format":"pt"},' + head[1:] + b"}}", 17, b'"k":"v",'),
+        ("more lists", head + b',"more":[[]]}}', len(head) + 9, b"[],"),
+        ("more fields", head + b',"more":1}}', len(head) + 1, b'"x":1,'),
+        ("sizes", b'{"a.weight":' + held + b"}}", held.index(b"[4") + 13, b"1,"),
+        ("the same name", head + b"}}", 1, b'"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},'),
+    ):
+        yield f"100 MB of {what}", padded(start, at, filling)
+    yield "60 MB and an emoji", Lie(*_wide())
+    yield "a million tensors", of({f"m.{at}.w": tensor("U8", [0], [0, 0]) for at in range(1_000_000)}, 0)
+    yield "60,000 matrices", of({f"mtp.{at}.weight": tensor("U8", [1, 0], [0, 0]) for at in range(60_000)}, 0)
+
+
+def _wide() -> tuple[bytes, int, int, int]:
+    header = '{"\U0001f600.weight":'.encode() + json.dumps(tensor()).encode() + b"}"
+    blanks = 60_000_000
+    return struct.pack("<Q", len(header) + blanks) + header, 8 + len(header) + blanks + 32, blanks, 9

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from itertools import combinations, islice
 from typing import Any
 
 from .configs import Config, at, told
@@ -15,7 +16,7 @@ MILLION = 1_000_000
 CONFIG, SIDECAR, INDEX = "config.json", "hf_quant_config.json", "model.safetensors.index.json"
 DESCRIPTION = "quant_model_description.json"
 # Of MOST_ENTRIES and the like in mtpfix/checkpoint/limits.py, of MAX_VALUES in mtpfix/checkpoint/jsonfiles.py.
-ENTRIES, PATTERNS, TARGETS, GROUPS, VALUES, ROWS = 10_000, 2_000, 2_000, 100, 490_000, 400_000
+ENTRIES, PATTERNS, TARGETS, GROUPS, VALUES, ROWS = 10_000, 1_000, 2_000, 100, 490_000, 400_000
 WEIGHTS = {"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16}
 
 Case = tuple[str, str, Callable[[], bytes]]  # what it is, the file, its bytes
@@ -63,9 +64,21 @@ def sidecar(**fields: Any) -> bytes:
     return told({"producer": {"name": "modelopt", "version": "0.33.0"}, "quantization": body})
 
 
-def index(count: int, files: int = 1) -> bytes:
+def covers(count: int) -> list[str]:
+    """Patterns that all match a layer's modules, so that each hides those behind it."""
+    picked = (each for size in range(1, 7) for each in combinations("model.layers", size))
+    return [f"*{'*'.join(each)}*" for each in islice(dict.fromkeys(picked), count)]
+
+
+def dotted(count: int, front: str = "") -> list[str]:
+    """The same as regular expressions."""
+    return [front + each.replace(".", r"\.").replace("*", ".*") for each in covers(count)]
+
+
+def index(count: int, files: int = 1, lost: list[str] | None = None) -> bytes:
     shards = ["model.safetensors", *(f"s{at}.safetensors" for at in range(1, files))]
-    return told({"weight_map": {f"{name}.weight": shards[at % files] for at, name in enumerate(names(count))}})
+    named = enumerate(names(count) if lost is None else lost)
+    return told({"weight_map": {f"{name}.weight": shards[at % files] for at, name in named}})
 
 
 def _lists(config: Config, entries: int, patterns: int) -> Iterator[Case]:
@@ -84,6 +97,11 @@ def _lists(config: Config, entries: int, patterns: int) -> Iterator[Case]:
         ("quark", "layer_quant_config", every(names(entries), {"weight": {"dtype": "fp8_e4m3"}})),
         ("gptq", "dynamic", every(regexes(patterns, "-:"), {})),
         ("gptq", "dynamic", every(beginnings(min(entries, patterns), "-:"), {})),
+        ("modelopt", "ignore", covers(patterns)),
+        ("compressed-tensors", "ignore", dotted(patterns, "re:")),
+        ("gptq", "dynamic", every(dotted(patterns, "-:"), {})),
+        ("gptq", "dynamic", every([f"-:{each}" for each in covers(patterns)], {})),
+        ("auto-round", "extra_config", every(dotted(patterns), {"bits": 16})),
         ("auto-round", "extra_config", every(names(entries), {"bits": 16})),
         ("auto-round", "extra_config", every(regexes(patterns, ""), {"bits": 16})),
     )
@@ -111,7 +129,14 @@ def within(config: Config) -> Iterator[Case]:
     yield "groups", CONFIG, lambda: grouped(config, [[name] for name in names(GROUPS)])
     yield "ghosts", INDEX, lambda: index(VALUES)
     yield "ghosts, as many as go", INDEX, lambda: index(99_000)
-    yield "files that are missing", INDEX, lambda: index(100_000, 9000)
+    yield "files that are missing", INDEX, lambda: index(VALUES, 9000)
+    draft = [f"mtp.layers.0.mlp.experts.{at}.up_proj" for at in range(VALUES)]
+    yield "files of a draft that are missing", INDEX, lambda: index(VALUES, 9000, draft)
+    yield (
+        "names of layers that are missing",
+        INDEX,
+        lambda: index(0, 9000, [f"model.layers.{at}.x" for at in range(VALUES)]),
+    )
     yield "description", DESCRIPTION, lambda: told({f"{name}.weight": "W8A8" for name in names(ROWS)})
     for key, value in (("architectures", "X"), ("layer_types", "full_attention"), ("x", {}), ("y", [])):
         yield key, CONFIG, lambda row=(key, value): told(at(config, row[0], [row[1]] * (VALUES // 2)))

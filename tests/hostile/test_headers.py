@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError, safe_open
 
-from .headers import Lie, lies
+from .headers import Lie, larger, lies
 from .sandbox import Sandbox, civil
 
 CONFIG = {
@@ -18,6 +19,7 @@ CONFIG = {
     "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]},
 }
 CASES = dict(lies())
+LONG = bool(os.environ.get("MTPFIX_LONG"))
 
 
 def accepted(path: Path) -> bool:
@@ -55,3 +57,17 @@ def test_both_kinds_are_among_them(place: Path) -> None:
         lie.write(place / "model.safetensors")
         found.add(accepted(place / "model.safetensors"))
     assert found == {True, False}
+
+
+def test_what_no_model_needs_is_refused(place: Path, sandbox: Sandbox) -> None:
+    shard = place / "model.safetensors"
+    for number, (what, lie) in enumerate(larger()):
+        if not LONG and number % 4:
+            continue
+        lie.write(shard)
+        assert accepted(shard), what
+        done = sandbox.run("check", place)
+        civil(done)
+        assert done.code == 3, what
+        assert "limit" in done.err or "more than" in done.err, (what, done.err)
+    shard.unlink()
