@@ -119,16 +119,17 @@ class Experts:
         other tensors than the rows, or where a number is there twice."""
         text, mark, numbers = self._text, self._rows[0].text, list[str]()
         begin, stop = place, place + len(holder) + len(number)
-        slack = len(self._rows) * _SLACK
+        width, slack = len(number), len(self._rows) * _SLACK
         reach = self._length + slack + _OFFSETS + max(len(mark), len(self._rows[-1].text))
         last = text.find(self._rows[-1].text, stop, stop + reach) if text.startswith(mark, stop) else -1
         if last < 0 or text.startswith(f"{holder}{number}.", text.find(_BETWEEN, last) + len(_BETWEEN)):
             return []
         while stop >= 0 and len(numbers) < self._most:
-            first = text.rfind(".", begin, stop) + 1
-            if not text.startswith(holder, first - len(holder)):
-                break
-            numbers.append(text[first:stop])
+            if not text.startswith(holder, stop - width - len(holder)):  # as long a number as before is what it mostly is
+                width = stop - text.rfind(".", begin, stop) - 1
+                if not text.startswith(holder, stop - width - len(holder)):
+                    break
+            numbers.append(text[stop - width : stop])
             length = stop - begin - slack  # the next expert is about as long as this one
             begin = stop + 1
             stop = text.find(mark, begin + length if length > 0 else begin, stop + reach)
