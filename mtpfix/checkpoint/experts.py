@@ -125,7 +125,7 @@ class Experts:
         if last < 0 or text.startswith(f"{holder}{number}.", text.find(_BETWEEN, last) + len(_BETWEEN)):
             return []
         while stop >= 0 and len(numbers) < self._most:
-            if not text.startswith(holder, stop - width - len(holder)):  # as long a number as before is what it mostly is
+            if not text.startswith(holder, stop - width - len(holder)):
                 width = stop - text.rfind(".", begin, stop) - 1
                 if not text.startswith(holder, stop - width - len(holder)):
                     break
