@@ -98,12 +98,14 @@ class Access:
     token     None: HF_TOKEN or the stored login
     traffic   where requests and bytes are counted
     endpoint  None: HF_ENDPOINT, else the public Hub
+    forks     a large checkpoint on a disk may be read by two processes: the program is mtpfix's own
     """
 
     revision: str | None = None
     token: str | None = field(default=None, repr=False)
     traffic: Traffic = field(default_factory=Traffic, compare=False)
     endpoint: str | None = None
+    forks: bool = False
 
     def __post_init__(self) -> None:
         if self.token is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Collection, Iterable, Mapping
 from itertools import repeat
 
@@ -68,6 +69,41 @@ class Collector:
             count += 1
         singles = {module: self._shared(tuple(cells)) for module, cells in grouped.items()}
         self._add(shard, size, Folded(count, singles))
+
+    def packed(self) -> bytes:
+        """The shards so far, for another collector in a process of the same program."""
+        table: dict[Cells, int] = {}
+        rows = [
+            (
+                shard.name,
+                shard.size,
+                folded.tensors,
+                {name: table.setdefault(cells, len(table)) for name, cells in folded.singles.items()},
+                [
+                    (
+                        *block[:2],
+                        {rest: table.setdefault(cells, len(table)) for rest, cells in block.cells.items()},
+                        block.before,
+                    )
+                    for block in folded.blocks
+                ],
+            )
+            for shard, (_, folded) in zip(self.shards, self._parts, strict=True)
+        ]
+        return marshal.dumps((self.plain, [[tuple(cell) for cell in cells] for cells in table], rows))
+
+    def unpack(self, packed: bytes) -> None:
+        """Take in the shards of another collector, as if they had been added here."""
+        plain, table, rows = marshal.loads(packed)  # noqa: S302 - from this very program
+        known = [self._shared(tuple(Cell(*cell) for cell in cells)) for cells in table]
+        self.plain = self.plain and plain
+        for shard, size, tensors, singles, blocks in rows:
+            held = [
+                Block(holder, numbers, {rest: known[at] for rest, at in cells.items()}, before)
+                for holder, numbers, cells, before in blocks
+            ]
+            folded = Folded(tensors, {name: known[at] for name, at in singles.items()}, tuple(held))
+            self._add(shard, size, folded)
 
     def settle(self, opened: Collection[str] = ()) -> None:
         """Join modules that lie in several shards. Of a tensor with several copies the last of `opened` is kept, which

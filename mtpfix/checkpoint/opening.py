@@ -23,7 +23,7 @@ def read(source: Source, access: Access, *, keep_index: bool = False) -> Checkpo
 
         return read_hub(source, access)
     with opened(source, access) as (found, files):
-        return read_checkpoint(found, files, keep_index=keep_index)
+        return read_checkpoint(found, files, keep_index=keep_index, forks=access.forks and source.kind == "local")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
+from mtpfix.checkpoint.apart import apart, possible
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.index import (
     SUFFIX,
@@ -23,6 +24,7 @@ from mtpfix.errors import UnreadableError
 from mtpfix.frozen import Protocol
 from mtpfix.model import Checkpoint, Index, JsonFile, Problem, RawModule, Source
 
+_MUCH = 4 << 20  # bytes of headers that are worth another process
 _OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".npz")
 
 _WHERE = {
@@ -50,8 +52,8 @@ class Files(Protocol):
         """Name, header (without its length) and file size of each safetensors file, in the order asked for."""
 
 
-def read_checkpoint(source: Source, files: Files, *, keep_index: bool = False) -> Checkpoint:
-    """The checkpoint that these files make.
+def read_checkpoint(source: Source, files: Files, *, keep_index: bool = False, forks: bool = False) -> Checkpoint:
+    """The checkpoint that these files make. `forks`: another process may read half of them.
 
     `Checkpoint.files` holds the index only where it is out of step with the headers, or with `keep_index`. Raises
     UnreadableError where config.json or every weight file is missing, and for any file of a kind that engines read and
@@ -62,7 +64,8 @@ def read_checkpoint(source: Source, files: Files, *, keep_index: bool = False) -
     parsed, problems = _json_files(files, names)
     with paused_collection():
         collector = Collector()
-        _collect(collector, files, shard_names(names))
+        collect = _collect_apart if forks else _collect
+        collect(collector, files, shard_names(names))
         index = _index(collector, files, names, parsed, problems, keep_index=keep_index)
     if not collector.shards:
         raise _no_weights(source, names, index)
@@ -103,9 +106,36 @@ def _json_files(files: Files, names: Sequence[str]) -> tuple[dict[str, JsonFile]
     return parsed, problems
 
 
-def _collect(collector: Collector, files: Files, shards: Sequence[str]) -> None:
+def _collect(collector: Collector, files: Files, shards: Sequence[str]) -> int:
+    """Take in some shards; the bytes of their headers."""
+    read = 0
     for shard, header, size in files.headers(shards):
         collector.add_header(shard, header, size)
+        read += len(header)
+    return read
+
+
+def _collect_apart(collector: Collector, files: Files, shards: Sequence[str]) -> None:
+    """Take in the shards, half of them read by another process where that is worth it."""
+    first, rest = shards[:1], shards[1:]
+    half = len(rest) // 2 if _collect(collector, files, first) * len(rest) > _MUCH and possible() else len(rest)
+    here, there = rest[:half], rest[half:]
+    if not there:
+        _collect(collector, files, here)
+        return
+
+    def work() -> bytes:
+        other = Collector()
+        _collect(other, files, there)
+        return other.packed()
+
+    with apart(work) as result:
+        _collect(collector, files, here)
+        packed = result()
+    if packed is None:
+        _collect(collector, files, there)
+    else:
+        collector.unpack(packed)
 
 
 def _consolidated(files: Files, shards: Sequence[str]) -> Mapping[str, RawModule]:

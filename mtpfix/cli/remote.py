@@ -92,7 +92,7 @@ def options(command: F) -> F:
 
     @wraps(command)
     def merged(*args: Any, revision: str | None, token: str | None, stats: bool, **values: Any) -> Any:
-        return command(*args, remote=Remote(Access(revision, token), stats), **values)
+        return command(*args, remote=Remote(Access(revision, token, forks=True), stats), **values)
 
     wrapped: Callable[..., Any] = merged
     for option in reversed(_OPTIONS):

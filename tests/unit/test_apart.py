@@ -1,0 +1,132 @@
+"""Half of a large checkpoint is read by another process, which changes nothing but the time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from shards import write_index, write_shard
+
+from mtpfix.checkpoint import apart, reading
+from mtpfix.checkpoint.access import Access
+from mtpfix.checkpoint.collect import Collector
+from mtpfix.checkpoint.opening import read
+from mtpfix.errors import UnreadableError
+from mtpfix.model import Checkpoint, Source
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork"),
+    pytest.mark.filterwarnings("ignore:This process"),  # Python 3.12 warns of forks beside threads, which runners have
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Seven shards of experts, one module spread over two of them, one tensor in two of them."""
+    (tmp_path / "config.json").write_text('{"architectures": ["DeepseekV3ForCausalLM"]}')
+    weight_map: dict[str, str] = {}
+    for number in range(7):
+        tensors = {
+            f"model.layers.{number}.mlp.experts.{expert}.{projection}.weight": ("BF16", (4, 4))
+            for expert in range(12)
+            for projection in ("down_proj", "up_proj")
+        }
+        tensors |= {"spread.weight": ("U8", (4,))} if number == 1 else {}
+        tensors |= {"spread.weight_scale": ("F32", ())} if number == 6 else {}
+        tensors |= {"twice.weight": ("U8", (number,))} if number in (2, 5) else {}
+        name = f"model-{number}.safetensors"
+        write_shard(tmp_path / name, tensors)
+        weight_map |= dict.fromkeys(tensors, name)
+    write_index(tmp_path, weight_map)
+    return tmp_path
+
+
+@pytest.fixture
+def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "_MUCH", 0)
+    monkeypatch.setattr(reading, "possible", lambda: True)
+
+
+def alone(place: Path) -> Checkpoint:
+    return read(Source("local", str(place)), Access())
+
+
+def together(place: Path) -> Checkpoint:
+    return read(Source("local", str(place)), Access(forks=True))
+
+
+@pytest.mark.usefixtures("worth_it")
+def test_it_is_the_same_checkpoint(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unpacked: list[int] = []
+    whole = Collector.unpack
+    monkeypatch.setattr(Collector, "unpack", lambda self, packed: (unpacked.append(len(packed)), whole(self, packed)))
+    assert together(place) == alone(place)
+    assert len(unpacked) == 1
+    assert [module.name for module in together(place).modules.values()] == [*alone(place).modules]
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, 0)  # no process is left
+
+
+@pytest.mark.usefixtures("worth_it")
+def test_names_that_need_care_are_told_of_by_the_other_process(place: Path) -> None:
+    write_shard(place / "model-6.safetensors", {'a"b.weight': ("U8", (4,))})
+    assert together(place) == alone(place)
+
+
+@pytest.mark.usefixtures("worth_it")
+@pytest.mark.parametrize("shard", ["model-1.safetensors", "model-6.safetensors"])
+def test_a_broken_shard_is_named(place: Path, shard: str) -> None:
+    (place / shard).write_bytes(b"\x08" + bytes(7) + b"nonsense")
+    said = []
+    for reader in (alone, together):
+        with pytest.raises(UnreadableError) as caught:
+            reader(place)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert said[0].startswith(f"{shard}: ")
+
+
+@pytest.mark.usefixtures("worth_it")
+def test_what_the_other_process_cannot_do_is_done_here(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, packed = os.getpid(), Collector.packed
+
+    def killed(self: Collector) -> bytes:
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return packed(self)
+
+    def failing(self: Collector) -> bytes:
+        raise MemoryError
+
+    for broken in (killed, failing):
+        monkeypatch.setattr(Collector, "packed", broken)
+        assert together(place) == alone(place)
+
+    def refused() -> int:
+        raise OSError
+
+    monkeypatch.setattr(os, "fork", refused)
+    assert together(place) == alone(place)
+
+
+def test_a_result_that_is_cut_short_is_none() -> None:
+    with apart.apart(lambda: b"result") as result:
+        assert result() == b"result"
+    assert apart._whole(b"") is None
+    assert apart._whole((6).to_bytes(8, "little") + b"resul") is None
+
+
+def test_no_process_is_forked_off_beside_threads(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    monkeypatch.setattr(threading, "active_count", lambda: 1)
+    assert apart.possible()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    assert not apart.possible()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(threading, "active_count", lambda: 2)
+    assert not apart.possible()
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked"))
+    assert alone(place) == together(place)
