@@ -7,6 +7,7 @@ belongs to the rule that says why.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from mtpfix.decisions import Judge, Row, Table, World, layer_of
 from mtpfix.engines.sources import Fragment
@@ -15,8 +16,10 @@ from mtpfix.families.conditions import holds_all
 from mtpfix.formats import format_of
 from mtpfix.formats.base import ExclusionList, Format
 from mtpfix.model import Answer, DecisionKind, Location
+from mtpfix.patch import pointer
 from mtpfix.rules.base import Claim, key_of
 from mtpfix.rules.entries import malformed, means
+from mtpfix.solve import rewritten
 from mtpfix.verdicts import Mismatch
 
 
@@ -32,20 +35,20 @@ def claims(
     A module that is wrong in another way after the plan than before is two claims: the lists' fault, which is mended,
     and what no list mends.
     """
+    found, left = tuple(found), tuple(left)
     still = {key_of(item): item for item in left}
     fragments = {id(table.judge): table.fragment for table in tables}
-    home = _Home(world, tables, after_plan)
+    home = _Home(world, tables, after_plan, _rows_listed((*found, *left)))
     out: dict[str, list[Claim]] = {}
     for item in found:
         after = still.pop(key_of(item), None)
         same = _alike(item, after)
         fragment = fragments[id(item.judge)]
-        claim = Claim(
-            item, not same, *_entry_at_fault(item, fragment), home.collision(item.judge), home.beside(item, fragment)
-        )
+        at_fault = (None, "") if home.plain_anyhow(item, fragment) else _entry_at_fault(item, fragment)
+        claim = Claim(item, not same, *at_fault, home.collision(item.judge), home.beside(item, fragment))
         out.setdefault(home.rule(claim, fragment), []).append(claim)
         if after is not None and not same:
-            rest = Claim(after, False, beside=home.beside(after, fragment))
+            rest = Claim(after, False, *home.entry_that_stays(after, fragment), beside=home.beside(after, fragment))
             out.setdefault(home.rule(rest, fragment), []).append(rest)
     for lost in _by_judge(still.values()):
         name = next((home.clash(item) for item in lost if home.clash(item)), "")
@@ -79,11 +82,29 @@ def _entry_at_fault(item: Mismatch, fragment: Fragment | None) -> tuple[Location
     return Location(fragment.file, fragment.pointer + cause.pointer), cause.entry
 
 
+def _rows_listed(found: Iterable[Mismatch]) -> Mapping[int, Sequence[Row]]:
+    """The rows that each judge builds plain because of an entry though they are stored otherwise."""
+    out: dict[int, list[Row]] = {}
+    for item in found:
+        if item.kind == "unexpected" and item.answer.cause.pointer:
+            out.setdefault(id(item.judge), []).append(item.row)
+    return out
+
+
 class _Home:
     """Finds the rule for a claim; remembers what it learned about entries and names."""
 
-    def __init__(self, world: World, tables: Sequence[Table], after_plan: Sequence[Table]) -> None:
+    def __init__(
+        self,
+        world: World,
+        tables: Sequence[Table],
+        after_plan: Sequence[Table],
+        listed: Mapping[int, Sequence[Row]],
+    ) -> None:
         self.world = world
+        self._listed = listed
+        self._unlisted_plain: dict[int, frozenset[str]] = {}
+        self._bare: dict[int, tuple[Fragment, Mapping[str, Any], dict[Any, Any]]] = {}
         self.tables = tables
         self.after_plan = after_plan
         self._names: dict[tuple[object, ...], frozenset[str]] = {}
@@ -111,6 +132,41 @@ class _Home:
         if item.kind == "unexpected":
             return self._unexpected(claim)
         return self._unlisted(claim, fragment) if claim.fixed else self._cannot(claim)
+
+    def plain_anyhow(self, item: Mismatch, fragment: Fragment | None) -> bool:
+        """Whether an engine that builds a module plain because of an entry does so without any entry as well.
+
+        An engine may ask its list before it looks at the kind of layer, and leave the kind alone whatever it finds:
+        Quark's `lm_head` (vllm-0.33.0 Q/quark/quark.py:219). Then no entry is at fault.
+        """
+        if item.kind != "unexpected" or not item.answer.cause.pointer or fragment is None:
+            return False
+        at = id(item.judge)
+        if at not in self._unlisted_plain:
+            self._unlisted_plain[at] = self._plain_without_list(item.judge, fragment)
+        return item.row.unit.name in self._unlisted_plain[at]
+
+    def _plain_without_list(self, judge: Judge, fragment: Fragment) -> frozenset[str]:
+        """Of the rows that a judge builds plain because of an entry those that an empty list leaves plain."""
+        where, rows = self._where(fragment), self._listed.get(id(judge), ())
+        if where is None:
+            return frozenset()
+        if id(fragment) not in self._bare:
+            value = rewritten(fragment.value, where, (*where.places, *where.broken), ())
+            self._bare[id(fragment)] = fragment, value, {}
+        _, value, shared = self._bare[id(fragment)]
+        answers = zip(rows, judge.answers(self.world, value, rows, shared), strict=True)
+        return frozenset(row.unit.name for row, answer in answers if answer.decision == "plain")
+
+    def entry_that_stays(self, item: Mismatch, fragment: Fragment | None) -> tuple[Location | None, str]:
+        """The place, before the plan, of an entry that is still at fault after it; nothing for one that comes."""
+        entry, where = item.answer.cause.entry, self._where(fragment)
+        if not entry or where is None or fragment is None or entry not in where.entries:
+            return None, ""
+        if self.plain_anyhow(item, fragment):
+            return None, ""
+        step = pointer(entry) if where.keyed else f"/{where.places[where.entries.index(entry)]}"
+        return Location(fragment.file, fragment.pointer + where.pointer + step), entry
 
     def _built_as_stored(self, item: Mismatch) -> bool:
         """Whether the newest release of the same engine builds a module in the very scheme that is stored, once the

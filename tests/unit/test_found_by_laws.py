@@ -76,3 +76,32 @@ def test_a_fault_of_a_module_beside_goes_with_the_entry_that_made_it_plain() -> 
     assert report.status == "fixable"
     assert {edit.op for edit in report.plan.edits} == {"remove", "add"}
     assert draft(report, "sglang", "0.5.23") == "loads"
+
+
+def blamed(report: Report, module: str) -> set[tuple[str, bool]]:
+    """The rules that name a module, and whether they show a place in a file for it."""
+    return {(found.rule, bool(found.locations)) for found in report.findings if module in found.modules}
+
+
+@pytest.mark.parametrize("stored", ["mxfp4", "bf16"])
+def test_an_entry_is_not_at_fault_for_what_a_method_leaves_alone(stored: str) -> None:
+    """Quark asks its list first and never quantizes a head, listed or not (vllm-0.33.0 quantization/quark/quark.py:219,
+    sglang-0.5.23 srt/layers/quantization/quark/quark.py): no entry is to blame for one that is stored quantized."""
+    made = MODELS["glm4_moe"](drafts=2)
+    unlisted = analyse(build(made, "quark", ABSENT, stored={"lm_head": stored}), scope="all")
+    listed = analyse(build(made, "quark", [*made.kept, *made.draft], stored={"lm_head": stored}), scope="all")
+    for report in (unlisted, listed):
+        left = {rule for rule, _ in blamed(report, "lm_head")} - {"MTP010"}  # a config without a list stops vLLM
+        assert left == ({"MTP008"} if stored == "mxfp4" else set())
+    assert blamed(listed, "lm_head") == ({("MTP008", False)} if stored == "mxfp4" else set())
+
+
+def test_an_entry_is_at_fault_for_what_it_alone_makes_plain() -> None:
+    """The same method quantizes a linear that its list does not name: then the entry is to go."""
+    made = MODELS["glm4_moe"](drafts=2)
+    name = next(name for name in made.body if name.endswith("o_proj"))
+    entries = [*made.kept, *made.draft, name]
+    report = analyse(build(made, "quark", entries), scope="all")
+    assert blamed(report, name) == {("MTP005", True)}
+    gone = f"/quantization_config/exclude/{len(entries) - 1}"
+    assert ("remove", gone) in {(edit.op, edit.pointer) for edit in report.plan.edits}
