@@ -7,7 +7,6 @@ done here: no fork, no result, and nobody is told.
 from __future__ import annotations
 
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +28,8 @@ def apart(work: Callable[[], bytes]) -> Iterator[Result]:
 
     The process is gone at the end, whatever happens.
     """
+    import signal
+
     try:
         reading, writing = os.pipe()
     except OSError:
