@@ -87,6 +87,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         # A command makes many values that live to its end; looking for garbage among them often is wasted time.
+        gc.unfreeze()
         gc.set_threshold(_COLLECT_EVERY, 20, 50)
         atexit.register(gc.freeze)  # nor is it looked for at the end, which takes as long as the imports do
         reopen()

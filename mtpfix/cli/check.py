@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import click
@@ -57,9 +59,9 @@ def run(chosen: Options) -> int:
     from mtpfix.rules import BY_CODE
 
     failures: list[int] = []
-    with chosen.remote.watched():
-        reports = tuple(_reports(chosen, failures))
     several = len(chosen.sources) > 1
+    with chosen.remote.watched(), nullcontext() if several else _kept():
+        reports = tuple(_reports(chosen, failures))
     if reports:
         result = CheckResult(reports, BY_CODE, several)
         write(chosen.format(result, page_for(chosen.output)), chosen.output, _about(result) if chosen.output else "")
@@ -67,6 +69,16 @@ def run(chosen: Options) -> int:
         say(f"{len(failures)} of {len(chosen.sources)} sources could not be inspected.")
     dirty = any(report.status != "clean" for report in reports)
     return max([*failures, int(dirty and not (chosen.exit_zero or _uploaded(chosen)))])
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Garbage of what is made here is not looked for, not later either: the process ends soon."""
+    from mtpfix.checkpoint.reading import paused_collection
+
+    with paused_collection():
+        yield
+        gc.freeze()  # `invoke` takes it back, should the process live on
 
 
 def _about(result: CheckResult) -> str:
