@@ -193,7 +193,7 @@ def test_check_passes_its_options_on(run: Run, monkeypatch: pytest.MonkeyPatch) 
     asked: list[Any] = []
     monkeypatch.setattr(api, "check", lambda path, **more: asked.append((path, more)) or factories.clean())
     run("check", "a", "b", "--engine", "vllm>=0.24", "--engine", "sglang", "--scope", "all", "--revision", "v1")
-    more = {"engines": ("vllm>=0.24", "sglang"), "scope": "all", "atlas": False, "access": Access("v1")}
+    more = {"engines": ("vllm>=0.24", "sglang"), "scope": "all", "atlas": False, "access": Access("v1", forks=True)}
     assert asked == [(name, more) for name in "ab"]
 
 
@@ -402,7 +402,7 @@ def test_explain(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("explain", "x", "mtp.**", "lm_head", "--engine", "vllm")
     assert result.exit_code == 0
     assert '"mtp.layers.0*"' in result.stdout
-    assert asked == [("x", ("mtp.**", "lm_head"), {"engines": ("vllm",), "access": Access()})]
+    assert asked == [("x", ("mtp.**", "lm_head"), {"engines": ("vllm",), "access": Access(forks=True)})]
     assert run("explain", "x").exit_code == 2
 
 
