@@ -105,3 +105,15 @@ def test_an_entry_is_at_fault_for_what_it_alone_makes_plain() -> None:
     assert blamed(report, name) == {("MTP005", True)}
     gone = f"/quantization_config/exclude/{len(entries) - 1}"
     assert ("remove", gone) in {(edit.op, edit.pointer) for edit in report.plan.edits}
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_no_entry_makes_plain_experts_load_in_w8a8_int8(dense: bool) -> None:
+    """Experts that are ignored get the method of linears there, and SGLang stops (sglang-0.5.23
+    srt/layers/quantization/w8a8_int8.py:111): a draft that has some stays as it is, another gets its entries."""
+    made = qwen3_5(dense=dense)
+    report = analyse(build(made, "w8a8-int8", list(made.kept)), scope="all")
+    assert report.status == ("fixable" if dense else "not-fixable")
+    assert draft(report, "sglang", "0.5.23") == ("loads" if dense else "degrades")
+    listed = analyse(build(made, "w8a8-int8", [*made.kept, "re:^mtp.*"]), scope="all")
+    assert draft(listed, "sglang", "0.5.23") == ("loads" if dense else "fails")

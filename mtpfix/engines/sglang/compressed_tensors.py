@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Entry, Pattern, Rule, escaped, pattern_of, plain, quantized, read_list, sound
+from mtpfix.engines.listing import (
+    AtEntry,
+    Entry,
+    Pattern,
+    Rule,
+    escaped,
+    pattern_of,
+    plain,
+    quantized,
+    read_list,
+    sound,
+)
 from mtpfix.engines.sglang.ct_lists import REGEX, Ignored, Names
 from mtpfix.engines.sglang.ct_schemes import Group, built_scheme, group_of, is_mxfp4, scheme_of
 from mtpfix.engines.sglang.names import mapped
@@ -203,12 +214,18 @@ class _Config:
 
 
 def w8a8_int8(query: MatchQuery) -> Rule:
-    """W8A8Int8Config: `ignore`, tested as compressed-tensors does, for every kind of layer."""
+    """W8A8Int8Config: `ignore`, tested as compressed-tensors does, for every kind of layer.
+
+    Experts that are ignored get the method of linears, whose create_weights has other parameters: a TypeError.
+    (sglang 0.5.23 srt/layers/quantization/w8a8_int8.py:111, unquant.py:546, moe/fused_moe_triton/layer.py:556)
+    """
     entries = read_list(query.config.get("ignore", []), "/ignore")
     ignored = Ignored(Names(entries, query.release), query.packed)
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         found = ignored.first(runtime)
+        if found and layer == "moe":
+            raise AtEntry(TypeError("experts that are ignored get the method of linears"), found)
         if found:
             return plain(found)
         return quantized("ct-w8a8", "no entry ignores it") if layer in ("linear", "moe") else plain(_NEVER)
