@@ -55,7 +55,7 @@ def cases(draw: Any) -> Case:
     return Case(family, fmt, made, stored, ignore, sidecar, 0)
 
 
-@many(25)
+@many(15)
 @given(cases(), st.sampled_from(("all", "all", "mtp")))
 def test_a_report_is_the_same(case: Case, scope: Scope) -> None:
     checkpoint = case.build()

@@ -112,7 +112,7 @@ def quick(raw: bytes, size: int) -> Found | None:
     return found
 
 
-@many(400)
+@many(150)
 @given(tensors())
 def test_the_fast_way_finds_what_the_careful_one_finds(rows: list[Row]) -> None:
     raw, size = spelled(rows)
@@ -120,7 +120,7 @@ def test_the_fast_way_finds_what_the_careful_one_finds(rows: list[Row]) -> None:
         assert quick(raw, size) == careful(raw, size) is not None
 
 
-@many(400)
+@many(150)
 @given(tensors(), st.integers(0, 10_000), st.sampled_from('0123456789,.[]}{" ae\x1b') | st.characters(codec="ascii"))
 def test_one_other_character_is_seen(rows: list[Row], place: int, other: str) -> None:
     raw, size = spelled(rows)
@@ -130,7 +130,7 @@ def test_one_other_character_is_seen(rows: list[Row], place: int, other: str) ->
     assert found is None or found == careful(raw, size)
 
 
-@many(200)
+@many(100)
 @given(tensors(), st.integers(0, 10_000), st.integers(0, 10_000), st.integers(1, 30), st.booleans())
 def test_tensors_that_are_there_twice_are_seen(
     rows: list[Row], start: int, place: int, count: int, empty: bool
@@ -161,7 +161,7 @@ def checkpoint(collector: Collector) -> Checkpoint:
     return Checkpoint(Source("local", ""), collector.modules, {}, tuple(collector.shards), collector.tensor_count)
 
 
-@many(300)
+@many(100)
 @given(tensors(), st.lists(st.integers(0, 200), max_size=3), st.integers(0, 3), st.integers(0, 200))
 def test_shards_of_experts_make_the_same_checkpoint(rows: list[Row], cuts: list[int], again: int, at: int) -> None:
     """Cut anywhere, in the midst of an expert and of a module, and with copies in another shard."""
@@ -179,7 +179,7 @@ def test_shards_of_experts_make_the_same_checkpoint(rows: list[Row], cuts: list[
     assert stored_modules(checkpoint(fast)) == stored_modules(checkpoint(slow))
 
 
-@many(200)
+@many(100)
 @given(tensors(), st.integers(0, 200), st.integers(0, 200), st.booleans())
 def test_an_index_of_experts_is_compared_line_by_line(rows: list[Row], cut: int, wrong: int, ordered: bool) -> None:
     place = cut % (len(rows) + 1)

@@ -69,7 +69,7 @@ def contents(found: Held) -> dict[str, bytes]:
     return {name: content for name, (content, _, _) in found.items()}
 
 
-@many(25)
+@many(15)
 @given(cases(), st.booleans())
 def test_apply_and_undo(case: Case, cached: bool) -> None:
     world = Path(tempfile.mkdtemp(prefix="mtpfix-"))
