@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.headers import LENGTH_BYTES, broken, front, header_length
 from mtpfix.checkpoint.index import SUFFIX, consolidated_beside, index_name, read_index, shard_names
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES, NAMES
@@ -34,12 +35,15 @@ _PIECE = 1 << 20
 
 
 def pack(source: Source, files: Files) -> bytes:
-    """The bundle of a checkpoint. Raises UnreadableError where a file of it cannot be read."""
+    """The bundle of a checkpoint. Raises UnreadableError where a file of it cannot be read or is malformed."""
     names = tuple(files.names())
     shards = shard_names(names)
     held = {name: files.json_bytes(name) for name in (*NAMES, index_name(shards)) if name in names}
     sizes: dict[str, int] = {}
-    for name, header, size in files.headers((*shards, *consolidated_beside(names), *_below(held, shards, files))):
+    own, beside = Collector(), Collector()
+    aside = consolidated_beside(names)
+    for name, header, size in files.headers((*shards, *aside, *_below(held, shards, files))):
+        (beside if name in aside else own).add_header(name, header, size)
         sizes[name] = size
         held[name] = front(header)
     for name, data in held.items():
@@ -88,7 +92,7 @@ class Bundle:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._held = _members(path, _unzipped(path))
+        self._held = _members(path)
         manifest = self._manifest()
         self._sizes: dict[str, int] = {name: row["size"] for name, row in manifest["files"].items()}
         self.source = Source("bundle", path, manifest["source"]["revision"])
@@ -132,36 +136,56 @@ class Bundle:
         return manifest
 
 
-def _unzipped(path: str) -> bytes:
-    """All of a gzip file, as long as it is within the limit."""
-    inflate = zlib.decompressobj(wbits=31)
-    out = bytearray()
-    try:
-        with open(path, "rb") as file:
-            while piece := file.read(_PIECE):
-                out += inflate.decompress(piece, MAX_BYTES + 1 - len(out))
-                if len(out) > MAX_BYTES or inflate.unconsumed_tail:
-                    raise _unfit(path, f"unpacks to more than {MAX_BYTES} bytes")
-    except OSError as error:
-        raise _unfit(path, error.strerror or str(error), "check that you may read it") from None
-    except zlib.error:
-        raise _unfit(path, "damaged: it cannot be unpacked") from None
-    if not inflate.eof or inflate.unused_data:
-        raise _unfit(path, "damaged: it ends too early, or too late")
-    return bytes(out)
+class _Unzipped(io.RawIOBase):
+    """What a gzip file unpacks to, as it is read, so that no copy of all is held. Raises UnreadableError."""
+
+    def __init__(self, path: str, file: io.BufferedIOBase) -> None:
+        self._path, self._file, self._read = path, file, 0
+        self._inflate = zlib.decompressobj(wbits=31)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, room: Any) -> int:
+        data = b""
+        while not data and not self._inflate.eof:
+            packed = self._inflate.unconsumed_tail or self._file.read(_PIECE)
+            if not packed:
+                raise _unfit(self._path, "damaged: it ends too early, or too late")
+            data = self._inflate.decompress(packed, len(room))
+        room[: len(data)] = data
+        self._read += len(data)
+        if self._read > MAX_BYTES:
+            raise _unfit(self._path, f"unpacks to more than {MAX_BYTES} bytes")
+        return len(data)
+
+    def end(self) -> None:
+        """Reads what is left, which has to end where the file does."""
+        while self.read(_PIECE):
+            pass
+        if self._inflate.unused_data or self._file.read(1):
+            raise _unfit(self._path, "damaged: it ends too early, or too late")
 
 
-def _members(path: str, raw: bytes) -> dict[str, bytes]:
+def _members(path: str) -> dict[str, bytes]:
+    """The files in a bundle."""
     held: dict[str, bytes] = {}
     try:
-        with tarfile.open(fileobj=io.BytesIO(raw), mode="r:") as tar:
-            for info in tar:
-                file = tar.extractfile(info) if info.isreg() and info.name not in held else None
-                if file is None or info.issparse():
-                    raise _unfit(path, "no bundle of mtpfix")
-                held[info.name] = file.read()
-    except (tarfile.TarError, ValueError, OverflowError, EOFError, OSError):
+        with open(path, "rb") as file:
+            unzipped = _Unzipped(path, file)
+            with tarfile.open(fileobj=unzipped, mode="r|", bufsize=_PIECE) as tar:
+                for info in tar:
+                    member = tar.extractfile(info) if info.isreg() and info.name not in held else None
+                    if member is None or info.issparse() or info.size > MAX_BYTES:
+                        raise _unfit(path, "no bundle of mtpfix")
+                    held[info.name] = member.read()
+            unzipped.end()
+    except zlib.error:
+        raise _unfit(path, "damaged: it cannot be unpacked") from None
+    except (tarfile.TarError, ValueError, OverflowError, EOFError):
         raise _unfit(path, "no bundle of mtpfix") from None
+    except OSError as error:
+        raise _unfit(path, error.strerror or str(error), "check that you may read it") from None
     return held
 
 

@@ -21,6 +21,7 @@ MOST_ROWS = 400_000  # of a description: one for each tensor; a trillion paramet
 MOST_ENTRIES = 150_000  # in whatever checkpoint; a trillion parameters make 150,000 modules
 FEW_ENTRIES = 10_000  # in a small checkpoint too
 MOST_PATTERNS = 1_000  # entries that only trying them out can match
+MOST_REGEXES = 5_000  # regular expressions, as plain as they may be: each is compiled
 MOST_GROUPS = 100
 MOST_MODULES = 50_000  # with a matrix, beside the experts, which are judged in rows; the largest models have 3,000
 MOST_TARGETS = 20_000  # of all config groups together, in whatever checkpoint
@@ -30,6 +31,8 @@ _INDEX = ".index.json"
 _CONFIGS = ("quantization_config", "compression_config")
 _GROUPS, _TARGETS = "config_groups", "targets"
 _SPECIAL = late.pattern(r"[*+?{\[]")
+_EXTRA, _DYNAMIC, _REGEX = "extra_config", "dynamic", "re:"
+_OF_REGEXES = frozenset("*+?^$()[]{}|\\")  # a key of `extra_config` with one of them is tried as an expression
 
 
 def check_lists(files: Mapping[str, JsonFile], modules: int) -> None:
@@ -83,7 +86,8 @@ def _check_part(file: str, part: Mapping[str, Any], modules: int) -> None:
             _check(file, repr(key), tuple(_patterns(targets)), MOST_PATTERNS, "patterns")
         elif isinstance(value, (list, dict)):
             _check(file, repr(brief(key)), value, most, "entries")
-            _check(file, repr(brief(key)), tuple(_patterns(value)), MOST_PATTERNS, "patterns")
+            _check(file, repr(brief(key)), tuple(_patterns(value, key)), MOST_PATTERNS, "patterns")
+            _check(file, repr(brief(key)), tuple(_regexes(value, key)), MOST_REGEXES, "regular expressions")
 
 
 def _targets(groups: Mapping[str, Any]) -> Iterator[object]:
@@ -92,13 +96,22 @@ def _targets(groups: Mapping[str, Any]) -> Iterator[object]:
         yield from held if isinstance(held, (list, dict)) else ()
 
 
-def _patterns(entries: Iterable[object]) -> Iterator[str]:
-    """The entries that no table finds: whose wildcards stand elsewhere than at one of the two ends."""
+def _patterns(entries: Iterable[object], key: str = "") -> Iterator[str]:
+    """The entries that no table finds: whose wildcards stand elsewhere than at one of the two ends.
+
+    Of `extra_config` all that have a letter of regular expressions: each is searched for, an invalid one too.
+    """
     for entry in entries:
         if isinstance(entry, str):
             both = len(entry) > 1 and entry[0] == entry[-1] == "*"
-            if both or _SPECIAL.search(entry, 1, len(entry) - 1):
+            tried = key == _EXTRA and not _OF_REGEXES.isdisjoint(entry)
+            if both or tried or _SPECIAL.search(entry, 1, len(entry) - 1):
                 yield entry
+
+
+def _regexes(entries: Iterable[object], key: str) -> Iterator[str]:
+    """The entries that engines compile."""
+    return (entry for entry in entries if isinstance(entry, str) and (key == _DYNAMIC or entry.startswith(_REGEX)))
 
 
 def _check(file: str, where: str, held: Sized, most: int, what: str) -> None:

@@ -124,3 +124,10 @@ def test_a_broken_config_can_be_packed(model: Path) -> None:
     (model / "config.json").write_text("{oops", "utf-8")
     with pytest.raises(UnreadableError, match=r"config\.json: line 1"):
         api.check(packed(model))
+
+
+def test_what_the_safetensors_library_refuses_is_not_packed(model: Path) -> None:
+    shard = next(model.glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes() + b"more than the header covers")
+    with pytest.raises(UnreadableError, match="not a valid safetensors file"):
+        api.snapshot(model)

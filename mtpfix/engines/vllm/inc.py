@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
@@ -107,6 +108,7 @@ def _renamed(config: Mapping[str, Any], mappers: Sequence[Mapper]) -> tuple[tupl
     return numbered(entry for entry, _ in current.values()), {name: recipe for name, (_, recipe) in current.items()}
 
 
+@lru_cache(maxsize=1 << 14)  # a plan tries many lists, an invalid expression each time
 def _regex(key: str) -> Regex | None:
     """The key as a pattern, where it has a letter that only patterns have; an invalid one is passed over."""
     if _REGEX_LETTERS.isdisjoint(key):
