@@ -63,7 +63,7 @@ def parse_json(name: str, raw: bytes) -> tuple[JsonFile, tuple[Problem, ...]]:
             hint='the whole file is one object, {"key": value, ...}: put back the one that belongs to the checkpoint',
         )
     problems = [_repeated(name, pointer) for pointer in _pointers(value, repeats)]
-    if len(raw) > MAX_TEXT:
+    if _has_room(raw):
         _check_texts(name, value)
     if raw.startswith(_BOM):
         message = "starts with a byte order mark, which engines cannot read"
@@ -87,6 +87,14 @@ def _check_size(name: str, raw: bytes) -> None:
 
 def _too_large(name: str, why: str) -> UnreadableError:
     return UnreadableError(f"{name}: {why}", subject=name, hint="no model needs as much: look at what wrote the file")
+
+
+def _has_room(raw: bytes) -> bool:
+    """Whether one text may be longer than allowed: quotes stand too far apart, or some are escaped."""
+    at, end = 0, len(raw) - MAX_TEXT
+    while 0 <= at < end:
+        at = raw.rfind(b'"', at + 1, at + MAX_TEXT)
+    return at < 0 or (end > 0 and b'\\"' in raw)
 
 
 def _check_texts(name: str, value: Any) -> None:

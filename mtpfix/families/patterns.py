@@ -43,7 +43,7 @@ def key_of(name: str) -> Key:
     numbers: list[int] = []
     parts = name[:MAX_NAME].split(".")
     for at, part in enumerate(parts):
-        count = counted(part)
+        count = counted(part) if part.isdecimal() else None
         if count is not None:
             numbers.append(count)
             parts[at] = "#"

@@ -118,3 +118,12 @@ def test_an_index_of_another_model_is_not_rewritten(tmp_path: Path) -> None:
     found = [finding for finding in report.findings if finding.rule == "MTP011"]
     assert {finding.fix for finding in found} == {"none"}
     assert any("another model's" in finding.hint and "remove it" in finding.hint for finding in found)
+
+
+@pytest.mark.parametrize("letter", ["x", '"', "\\", " "])
+def test_one_text_is_no_longer_than_a_limit(letter: str) -> None:
+    """However its letters are spelled, also behind many short ones."""
+    short = ["y" * 1000] * 100
+    parse_json("config.json", json.dumps({"a": short, "b": letter * jsonfiles.MAX_TEXT}).encode())
+    with pytest.raises(UnreadableError, match="a text of"):
+        parse_json("config.json", json.dumps({"a": short, "b": letter * (jsonfiles.MAX_TEXT + 1)}).encode())
