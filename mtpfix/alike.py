@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from mtpfix import late
@@ -64,8 +65,11 @@ def runs(text: str, globs: bool = False) -> list[Run]:
 
     `globs`: a star is any text, whoever reads it; else, and behind `re:`, it may repeat what stands before it.
     """
-    if not _DIGIT.search(text):
-        return []
+    return _runs(text, globs and "*" in text) if _DIGIT.search(text) else []
+
+
+@lru_cache(maxsize=16384)  # config.json and its sidecar hold the same list, which is looked at more than once
+def _runs(text: str, globs: bool) -> list[Run]:
     text = text.replace(_ANY_DIGIT, r"\d")
     if ("[" in text or "\\" in text or "(?" in text) and _WILD.search(text):
         raise Wild(text)
@@ -100,7 +104,7 @@ class Mentions:
     starts: set[str] = field(default_factory=set)
     parts: set[str] = field(default_factory=set)
     globs: bool = False
-    seen: dict[str, list[Run]] = field(default_factory=dict)
+    seen: dict[str, tuple[list[Run], str, str]] = field(default_factory=dict)
 
     def single(self, number: str) -> bool:
         """Whether some text tells a number from all others."""
@@ -115,22 +119,24 @@ class Mentions:
         for run in found:
             (self.parts if not run.left else self.exactly if run.right else self.starts).add(run.digits)
 
-    def _runs(self, text: str) -> list[Run]:
-        if text not in self.seen:
-            self.seen[text] = runs(text, self.globs)
-            if text.startswith("re:"):
-                _check(text)
+    def _runs(self, text: str) -> tuple[list[Run], str, str]:
+        """The runs of a text, and where it names one number: that, and the text without it. Raises Wild."""
+        found, digits, rest = runs(text, self.globs), "", ""
+        if len(found) == 1 and found[0].left and found[0].right:
+            digits, start = found[0].digits, found[0].start
+            rest = f"{text[:start]}#{text[start + len(digits) :]}"
+        self.seen[text] = found, digits, rest
+        if text.startswith("re:"):
+            _check(text)
         return self.seen[text]
 
     def read(self, place: str, items: Iterable[tuple[str, str]], inner: frozenset[str]) -> None:
         """The texts of one list with their values. `inner`: numbers that stand in names a second time. Raises Wild."""
-        others = 0
+        others, seen = 0, self.seen
         for text, value in items:
-            found = self._runs(text)
-            if len(found) == 1 and found[0].left and found[0].right and found[0].digits not in inner:
-                run = found[0]
-                rest = f"{text[: run.start]}#{text[run.start + len(run.digits) :]}"
-                self.named.setdefault(run.digits, []).append((place, rest, others, value))
+            found, digits, rest = seen[text] if text in seen else self._runs(text)
+            if rest and digits not in inner:
+                self.named.setdefault(digits, []).append((place, rest, others, value))
             else:
                 self.add(found)
                 others += 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from mtpfix import late
@@ -18,6 +18,7 @@ Op = dict[str, Any]
 
 _TOO_DEEP = "No engine needs such a value in a config file; write the file again without it."
 _NO_FIT = "Make the patch again from the files as they are."
+_MANY = 16
 _BAD_ESCAPE = late.pattern(r"~(?![01])")
 
 
@@ -75,9 +76,18 @@ def text(operations: Sequence[Op]) -> str:
 
 def _copied(value: Any) -> Any:
     try:
-        return copy.deepcopy(value)
+        return copy.deepcopy(value, {id(found): list(found) for found in _texts_in(value, 3)})
     except RecursionError as error:
         raise WriteError("the patch cannot be applied: a value is nested too deep", hint=_TOO_DEEP) from error
+
+
+def _texts_in(value: Any, depth: int) -> Iterator[list[str]]:
+    """The lists of nothing but texts down to some depth: long ones need not be copied entry by entry."""
+    if isinstance(value, dict) and depth:
+        for held in value.values():
+            yield from _texts_in(held, depth - 1)
+    elif type(value) is list and len(value) > _MANY and set(map(type, value)) == {str}:
+        yield value
 
 
 def _patched(state: Any, operations: Sequence[Op]) -> Any:

@@ -231,8 +231,9 @@ class Solver:
 
     def _decided(self, removed: Iterable[int], entries: Sequence[str]) -> Verdicts:
         gone = tuple(removed)
-        values = {id(bench): self._value(bench, gone, entries) for bench in self._benches}
-        shared: dict[int, dict[Any, Any]] = {id(bench): {} for bench in self._benches}
+        benches = {id(bench): bench for bench in self._benches}
+        values = {at: self._value(bench, gone, entries) for at, bench in benches.items()}
+        shared: dict[int, dict[Any, Any]] = {at: {} for at in benches}
         return tuple(
             judge.answers(self.world, values[id(bench)], shared=shared[id(bench)])
             for judge, bench in zip(self.judges, self._benches, strict=True)
@@ -353,7 +354,7 @@ class Solver:
         texts = {
             entry
             for entry in self.where.entries
-            if malformed(entry) and entry not in cited and any(means(entry, name) for name in missing)
+            if entry not in cited and malformed(entry) and any(means(entry, name) for name in missing)
         }
         self.told_apart = self.told_apart or self.alike.told_apart(texts)
         broken = self._breaking()

@@ -490,7 +490,8 @@ class _Container:
             if isinstance(entry, str):
                 added.append(entry)
                 continue
-            yield from self._between(last, entry, added)
+            if added or last is None or entry != last + 1:  # else they were neighbours before
+                yield from self._between(last, entry, added)
             last, added = entry, []
         yield from self._between(last, None, added)
 

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
+from itertools import repeat
+from operator import itemgetter
 from typing import Any
 
+from mtpfix import late
 from mtpfix.engines.base import MatchQuery
-from mtpfix.frozen import dataclass, replace
+from mtpfix.frozen import NamedTuple, dataclass, replace
 from mtpfix.model import Answer, Cause, Layer
 from mtpfix.regexes import Regex, TooCostly, compiled
 
 _GRAM = 12
 _DIGITS = "0123456789"
+PLAIN = late.pattern(r"[A-Za-z0-9_.-]+")  # an entry that is a name or a part of one, whoever reads it
+_MOST = 4_000_000  # characters that an index keeps from one list to the next
 _LONGEST = 4000  # characters of an entry that is looked up by a piece; a longer one is part of no real name
+_TEXT, _BROKEN = itemgetter(0), itemgetter(3)
 RAISED = (
     ArithmeticError,
     AssertionError,
@@ -31,8 +38,7 @@ RAISED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """An entry of a list. `text` is what the engine matches, `written` what stands at `pointer`.
 
     broken  no text at all: an engine that walks as far as this raises; always the last one that is kept
@@ -54,6 +60,9 @@ def read_list(value: Any, pointer: str) -> tuple[Entry, ...]:
 
     What is no text is `broken` and ends the list. Raises TypeError for a value that cannot be iterated.
     """
+    if type(value) is list and set(map(type, value)) == {str}:
+        places = map(f"{pointer.replace('%', '%%')}/%d".__mod__, range(len(value)))
+        return tuple(map(partial(tuple.__new__, Entry), zip(value, places, value, repeat(False), strict=False)))
     entries: list[Entry] = []
     keyed, letters = isinstance(value, Mapping), isinstance(value, str)
     for index, text in enumerate(() if value is None else value):
@@ -67,7 +76,8 @@ def read_list(value: Any, pointer: str) -> tuple[Entry, ...]:
 
 def texts(entries: Sequence[Entry]) -> list[str]:
     """What the entries match, a broken last one left out."""
-    return [entry.text for entry in entries if not entry.broken]
+    found = list(map(_TEXT, entries))
+    return found if True not in map(_BROKEN, entries) else [entry.text for entry in entries if not entry.broken]
 
 
 def picked(entries: Sequence[Entry], index: int | None) -> Entry | None:
@@ -180,43 +190,78 @@ def built(query: MatchQuery, build: Callable[[], Rule]) -> Remembered:
 
 def firsts(entries: Iterable[Entry]) -> dict[str, int]:
     """Text -> index of the first entry with it."""
-    table: dict[str, int] = {}
-    for index, entry in enumerate(entries):
-        if not entry.broken:
-            table.setdefault(entry.text, index)
+    return first_of(texts(tuple(entries)))
+
+
+def first_of(found: Sequence[str]) -> dict[str, int]:
+    """Text -> its first index, in the order of the texts."""
+    table = dict.fromkeys(found, 0)
+    table.update(zip(reversed(found), range(len(found) - 1, -1, -1), strict=True))
     return table
+
+
+class Index:
+    """Texts by a key that is made of each, of all lists that were asked for so far.
+
+    The lists of a checkpoint, and one list before and after its repair, differ in a few entries: whoever looks into the
+    table asks his own list for what he finds. What a table was asked for stays in it.
+    """
+
+    __slots__ = ("_held", "_key", "_size")
+
+    def __init__(self, key: Callable[[str], str]) -> None:
+        self._key = key
+        self._held: tuple[set[str], dict[str, list[str]]] = set(), {}
+        self._size = 0
+
+    def of(self, texts: Iterable[str]) -> Mapping[str, Sequence[str]]:
+        """A table with all of these texts in it, and others."""
+        fresh = set(texts)
+        seen, table = self._held
+        size = sum(map(len, fresh.difference(seen)))
+        if self._size + size > _MOST:
+            (seen, table), size = (set(), {}), sum(map(len, fresh))
+            if size <= _MOST:
+                self._held, self._size = (seen, table), 0
+        for text in fresh.difference(seen):
+            table.setdefault(self._key(text), []).append(text)
+        seen |= fresh
+        self._size += size if table is self._held[1] else 0
+        return table
 
 
 class Within:
     """Entries that are part of a text: `entry in text`."""
 
-    __slots__ = ("_blank", "_grams", "_short")
+    __slots__ = ("_first", "_grams", "_places", "_short", "_texts")
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._short: list[tuple[int, str]] = []
-        self._grams: dict[str, list[tuple[int, str]]] = {}
-        self._blank: int | None = None
-        for index, text in enumerate(texts):
-            if not text:
-                self._blank = index if self._blank is None else self._blank
-            elif len(text) < _GRAM or len(text) > _LONGEST:
-                self._short.append((index, text))
-            else:
-                self._grams.setdefault(_gram(text), []).append((index, text))
+        self._texts = tuple(texts)
+        self._first = first_of(self._texts)
+        self._places: dict[str, list[int]] = {}
+        sized = [text for text in self._first if _GRAM <= len(text) <= _LONGEST]
+        self._short = [text for text in self._first if not _GRAM <= len(text) <= _LONGEST]
+        self._grams = _GRAMS.of(sized) if sized else {}
+
+    def _parts(self, text: str) -> Iterator[str]:
+        """The entries that are part of the text, each once, in no order."""
+        yield from (part for part in self._short if part in text)
+        if self._grams:
+            grams = {text[at : at + _GRAM] for at in range(len(text) - _GRAM + 1)}
+            for gram in filter(self._grams.__contains__, grams):
+                yield from (part for part in self._grams[gram] if part in self._first and part in text)
 
     def all(self, text: str) -> list[int]:
         """The indices of all entries that are part of the text, in no order; of empty entries the first alone."""
-        found = [index for index, part in self._short if part in text]
-        if self._grams:
-            for gram in self._grams.keys() & {text[at : at + _GRAM] for at in range(len(text) - _GRAM + 1)}:
-                found += [index for index, part in self._grams[gram] if part in text]
-        if self._blank is not None:
-            found.append(self._blank)
-        return found
+        if not self._places:
+            for index, part in enumerate(self._texts):
+                self._places.setdefault(part, []).append(index)
+            self._places[""] = self._places.get("", [])[:1]
+        return [index for part in self._parts(text) for index in self._places[part]]
 
     def first(self, text: str) -> int | None:
         """The index of the first entry that is part of the text."""
-        return min(self.all(text), default=None)
+        return min((self._first[part] for part in self._parts(text)), default=None)
 
 
 def _gram(text: str) -> str:
@@ -227,18 +272,19 @@ def _gram(text: str) -> str:
     return text[start : start + _GRAM]
 
 
+_GRAMS = Index(_gram)
+
+
 class Runs:
     """Entries that are a run of whole dotted components of a text."""
 
     __slots__ = ("_heads", "_index")
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._index: dict[str, int] = {}
+        self._index = first_of(tuple(texts))
         heads: dict[str, set[int]] = {}
-        for index, text in enumerate(texts):
-            self._index.setdefault(text, index)
-            head, *rest = text.split(".")
-            heads.setdefault(head, set()).add(1 + len(rest))
+        for head, length in set(map(_head, self._index)):
+            heads.setdefault(head, set()).add(length)
         self._heads = {head: tuple(lengths) for head, lengths in heads.items()}
 
     def first(self, text: str) -> int | None:
@@ -252,6 +298,12 @@ class Runs:
                 if found is not None and (best is None or found < best):
                     best = found
         return best
+
+
+@lru_cache(maxsize=16384)
+def _head(text: str) -> tuple[str, int]:
+    """The first component of a text, and how many it has."""
+    return text.partition(".")[0], text.count(".") + 1
 
 
 class Ends:

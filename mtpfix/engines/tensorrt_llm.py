@@ -34,7 +34,6 @@ from mtpfix.engines.listing import (
 )
 from mtpfix.engines.releases import at_least, modelled
 from mtpfix.engines.trtllm_qwen import exclusion_names, layer_names
-from mtpfix.frozen import replace
 from mtpfix.model import Answer, Cause, Layer, Packed
 from mtpfix.regexes import Regex
 
@@ -162,7 +161,7 @@ def _normalised(entries: tuple[Entry, ...], query: MatchQuery) -> tuple[Entry, .
     layers = query.options.get("num_hidden_layers", "")
     count = int(layers) if layers.isdecimal() else None
     kept = [
-        replace(entry, text=name)
+        entry._replace(text=name)
         for entry in sound(entries)
         if (name := exclusion_names(entry.text, count)) is not None
     ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 
-from mtpfix.formats.base import Format
+from mtpfix.formats.base import Anchors, Format
 
 
 class Coverage:
@@ -17,19 +18,18 @@ class Coverage:
         self._ends: dict[int, set[str]] = {}
         self._others: list[str] = []
         self._known: dict[str, bool] = {}
+        read = fmt.anchors
         for entry in dict.fromkeys(entries):
-            anchors = fmt.anchors(entry)
+            anchors = _anchors(read, entry)
             if anchors is None:
                 self._others.append(entry)
-            for where, text in anchors or ():
-                self._add(where, text)
-
-    def _add(self, where: str, text: str) -> None:
-        if where == "whole":
-            self._whole.add(text)
-        else:
-            table = self._starts if where == "start" else self._ends
-            table.setdefault(len(text), set()).add(text)
+                continue
+            for where, text in anchors:
+                if where == "whole":
+                    self._whole.add(text)
+                else:
+                    table = self._starts if where == "start" else self._ends
+                    table.setdefault(len(text), set()).add(text)
 
     def __call__(self, name: str) -> bool:
         """Whether some entry covers a name."""
@@ -45,3 +45,8 @@ class Coverage:
             or any(name[max(len(name) - size, 0) :] in texts for size, texts in self._ends.items())
             or any(self._covers(entry, name) for entry in self._others)
         )
+
+
+@lru_cache(maxsize=16384)  # a list is asked as it is, and with each repair
+def _anchors(read: Callable[[str], Anchors | None], entry: str) -> Anchors | None:
+    return read(entry)

@@ -47,6 +47,8 @@ class ModelOpt:
         return entry == name or fnmatchcase(name, entry)
 
     def anchors(self, entry: str) -> Anchors | None:
+        if not _WILD.intersection(entry):
+            return (("whole", entry),)
         body = entry.strip("*")
         if _WILD.intersection(body) or len(entry) > len(body) + 1:
             return None

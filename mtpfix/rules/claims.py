@@ -18,7 +18,7 @@ from mtpfix.formats.base import ExclusionList, Format
 from mtpfix.model import Answer, DecisionKind, Location
 from mtpfix.patch import pointer
 from mtpfix.rules.base import Claim, key_of
-from mtpfix.rules.entries import malformed, means
+from mtpfix.rules.entries import malformed, meant
 from mtpfix.solve import rewritten
 from mtpfix.verdicts import Mismatch
 
@@ -290,7 +290,7 @@ class _Home:
         """The entries that are meant for a module."""
         at = (name, id(entries))
         if at not in self._meanings:
-            self._meanings[at] = [entry for entry in entries if means(entry, name)]
+            self._meanings[at] = meant(entries, name)
         return self._meanings[at]
 
     def _cannot(self, claim: Claim) -> str:

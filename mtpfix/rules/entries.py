@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
@@ -13,6 +14,7 @@ from mtpfix.regexes import is_valid
 _WRAPPERS = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 _WRAPPED = late.pattern(r"^(?:(?:model|language_model)\\?\.)+")
 _WILD = frozenset("*?[")
+_PLAIN = late.pattern(r"[A-Za-z0-9_.-]*[A-Za-z0-9_-]")
 _STRAY = late.pattern(r"(^|[^.*\\])\.\.+(?=[^.*]|$)|^\.(?!\*)")
 
 
@@ -23,6 +25,13 @@ def means(entry: str, name: str) -> bool:
     if kind == "regex":
         return any(_regex_means(text, each) for each in (name, bare))
     return _glob_means(text, bare)
+
+
+def meant(entries: Iterable[str], name: str) -> list[str]:
+    """The entries that are meant for a module. A plain one is a row of whole components of its name."""
+    ends = tuple(_bare(name).split("."))
+    likely = (entry for entry in entries if entry.endswith(ends) or not _PLAIN.fullmatch(entry))
+    return [entry for entry in likely if means(entry, name)]
 
 
 @lru_cache(maxsize=65536)

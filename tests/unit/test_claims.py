@@ -15,6 +15,7 @@ from mtpfix.model import Checkpoint, Finding
 from mtpfix.rules import BY_CODE, RULES
 from mtpfix.rules.base import plural, spans
 from mtpfix.rules.entries import malformed, means
+from mtpfix.rules.entries import meant as those_meant
 
 Q35, GLM, NEXT, DS, GLM5 = qwen3_5(), glm4_moe(), qwen3_next(), deepseek_v3(), glm5_next()
 Q, GATE = "mtp.layers.0.self_attn.q_proj", "mtp.layers.0.mlp.gate"
@@ -78,6 +79,15 @@ MEANT = [
 @pytest.mark.parametrize(("entry", "module", "meant"), MEANT)
 def test_what_an_entry_is_meant_for(entry: str, module: str, meant: bool) -> None:
     assert means(entry, module) is meant
+
+
+ENTRIES = ("", ".", "..", "*", ". .", "model.", ".gate", "gate..", "gate*", "-gate", "model..gate", "é.gate")
+
+
+@pytest.mark.parametrize("module", [*dict.fromkeys(module for _, module, _ in MEANT), "gate", "model", "", "."])
+def test_a_whole_list_is_read_as_its_entries_are(module: str) -> None:
+    entries = [*ENTRIES, *(entry for entry, _, _ in MEANT)]
+    assert those_meant(entries, module) == [entry for entry in entries if means(entry, module)]
 
 
 @pytest.mark.parametrize("entry", ["re:(", "re:[", "-:(", "[", "re:", "\\", "(a+)+$", "*" * 50, "\x00"])

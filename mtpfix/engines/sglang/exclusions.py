@@ -7,7 +7,7 @@ name (also without a leading `language_model.`) or a single component of it. The
 
 from __future__ import annotations
 
-from mtpfix.engines.listing import Ends, Entry, Patterns, pattern_of, picked, texts
+from mtpfix.engines.listing import PLAIN, Ends, Entry, Patterns, first_of, pattern_of, picked, texts
 
 _WRAPPER = "language_model."
 _TAILS = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
@@ -31,21 +31,33 @@ class Exclusions:
 
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self._entries = entries
-        self._literal: dict[str, int] = {}
+        names = texts(entries)
+        self._literal = first_of(names)
         self._starting, self._ending = Ends(False), Ends(True)
         self._part_starting, self._part_ending = Ends(False), Ends(True)
         self._tails: dict[str, int] = {}
         self._single: dict[str, int] = {}
-        others = [(index, text) for index, text in enumerate(texts(entries)) if not self._tabled(index, text)]
+        looked = [(index, text) for index, text in enumerate(names) if not PLAIN.fullmatch(text)]
+        for _, text in looked:
+            self._literal.pop(text, None)
+        for index, text in enumerate(names):
+            if text.endswith(_TAILS) or "." not in text:
+                self._named(index, text)
+        others = [(index, text) for index, text in looked if not self._tabled(index, text)]
         self._patterns = Patterns(
             (index, pattern_of(entries[index], text.replace(".", r"\.").replace("*", ".*"))) for index, text in others
         )
 
-    def _tabled(self, index: int, text: str) -> bool:
-        """Puts an entry's MLA tail, and the entry if it is simple, into the tables; whether it was simple."""
+    def _named(self, index: int, text: str) -> None:
+        """Puts an entry's MLA tail, and a plain entry of one component, into the tables."""
         tail = text.rpartition(".")[2]
         if tail in _TAILS:
             self._tails.setdefault(tail, index)
+        if "." not in text and text in self._literal:
+            self._single.setdefault(text, index)
+
+    def _tabled(self, index: int, text: str) -> bool:
+        """Puts an entry that is simple, if not plain, into the tables; whether it was simple."""
         stars = text.count("*")
         if stars > 1 or not _META.isdisjoint(text) or (stars and text[0] != "*" and text[-1] != "*"):
             return False

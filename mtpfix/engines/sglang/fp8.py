@@ -38,8 +38,8 @@ def _found(config: Mapping[str, Any]) -> tuple[Entry, ...]:
 
 
 def _both_spellings(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    bare = [replace(entry, text=entry.text.removeprefix("model.")) for entry in sound(entries)]
-    return tuple(copy for entry in bare for copy in (entry, replace(entry, text="model." + entry.text)))
+    bare = [entry._replace(text=entry.text.removeprefix("model.")) for entry in sound(entries)]
+    return tuple(copy for entry in bare for copy in (entry, entry._replace(text="model." + entry.text)))
 
 
 def _ignored(config: Mapping[str, Any], query: MatchQuery) -> tuple[Entry, ...]:
@@ -47,7 +47,7 @@ def _ignored(config: Mapping[str, Any], query: MatchQuery) -> tuple[Entry, ...]:
     if on("fp8-both-spellings", query.release):
         entries = _both_spellings(entries)
     elif "mistral3" in str(config.get("model_type", "")):
-        entries = tuple(replace(entry, text=entry.text.replace("model.", "")) for entry in entries)
+        entries = tuple(entry._replace(text=entry.text.replace("model.", "")) for entry in entries)
     if query.mappers and on("fp8-mapper", query.release):
         entries = unique(mapped(entries, query.mappers))
     return entries

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 from mtpfix.engines.listing import Entry, sound
-from mtpfix.frozen import replace
 from mtpfix.model import Mapper
 
 _WRAPPER = "language_model."
@@ -58,7 +57,7 @@ def mapped(entries: Iterable[Entry], mappers: tuple[Mapper, ...]) -> tuple[Entry
     if not mappers:
         return tuple(entries)
     names = ((entry, renamed_all(entry.text, mappers)) for entry in sound(tuple(entries)))
-    return tuple(replace(entry, text=name) for entry, name in names if name is not None)
+    return tuple(entry._replace(text=name) for entry, name in names if name is not None)
 
 
 def mapped_keys(table: Mapping[str, Any], mappers: tuple[Mapper, ...]) -> dict[str, tuple[str, Any]]:
@@ -73,5 +72,5 @@ def with_unwrapped(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     for entry in entries:
         out.append(entry)
         if entry.text.startswith(_WRAPPER):
-            out.append(replace(entry, text=entry.text.removeprefix(_WRAPPER)))
+            out.append(entry._replace(text=entry.text.removeprefix(_WRAPPER)))
     return tuple(out)

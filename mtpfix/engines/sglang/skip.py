@@ -26,7 +26,9 @@ def tests_of(release: str) -> Tests:
 
 def table_of(entries: tuple[Entry, ...], strips: bool, components: bool) -> Runs | Within:
     """A list ready to be searched: for entries that are whole components of a name, or any part of it."""
-    tested = [text.rstrip(".") if strips else text for text in texts(entries)]
+    tested = texts(entries)
+    if strips and ".\n" in "\n".join((*tested, "")):
+        tested = [text.rstrip(".") for text in tested]
     return (Runs if components else Within)(tested)
 
 
@@ -47,7 +49,7 @@ class Skips:
         self._adds = adds
         self._exact = firsts(entries)
         self._table = table or table_of(entries, strips, components)
-        self._experts = "\n".join(entry.text for entry in entries if "experts" in entry.text)
+        self._experts = "\n".join([text for text in texts(entries) if "experts" in text])
 
     def first(self, prefix: str) -> Entry | None:
         """The entry that skips a layer, or None. Raises ValueError where the shards of a fused layer disagree."""

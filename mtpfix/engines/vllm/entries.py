@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from operator import itemgetter
 from typing import Any
 
 from mtpfix.engines.vllm.switches import on
@@ -37,7 +40,13 @@ def read(value: Any, pointer: str) -> tuple[Entry, ...]:
         return tuple(Entry(key, key, f"{pointer}/{escaped(str(key))}", at) for at, key in enumerate(value))
     if isinstance(value, str):
         return tuple(Entry(letter, letter, pointer, at) for at, letter in enumerate(value))
-    return tuple(Entry(item, item, f"{pointer}/{at}", at) for at, item in enumerate(value))
+    items = tuple(value)
+    return _rows(items, items, map(f"{pointer.replace('%', '%%')}/%d".__mod__, range(len(items))))
+
+
+def _rows(names: Iterable[Any], texts: Iterable[Any], pointers: Iterable[str]) -> tuple[Entry, ...]:
+    """Entries made of their columns: lists are long, and this takes no step of Python's own for each."""
+    return tuple(map(partial(tuple.__new__, Entry), zip(names, texts, pointers, count(), strict=False)))
 
 
 def escaped(key: str) -> str:
@@ -119,12 +128,25 @@ def mapped(
     current = tuple(entries)
     for mapper in mappers:
         steps = _steps(mapper)
+        likely = _likely(steps, [entry.name for entry in current]) if only is None else None
+        if likely is not None and not likely:
+            continue
         renamed = (
             (entry, _through(steps, entry.name) if only is None or only(entry.name) else entry.name)
+            if likely is None or entry.name in likely
+            else (entry, entry.name)
             for entry in current
         )
-        current = tuple(_named(entry, name) for entry, name in renamed if name is not None)
+        current = tuple([_named(entry, name) for entry, name in renamed if name is not None])
     return current
+
+
+def _likely(steps: Sequence[Step], names: Sequence[Any]) -> set[str] | None:
+    """The names in which some step finds what it looks for; None where each has to be tried."""
+    if not set(map(type, names)) <= {str} or any(step is _regex for step, _, _ in steps):
+        return None
+    whole = "\n".join(names)
+    return {name for _, old, _ in steps if old in whole for name in names if old in name}
 
 
 def _named(entry: Entry, name: Any) -> Entry:
@@ -133,4 +155,5 @@ def _named(entry: Entry, name: Any) -> Entry:
 
 def numbered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """The entries with `order` counted anew."""
-    return tuple(Entry(name, text, pointer, at) for at, (name, text, pointer, _) in enumerate(entries))
+    rows = tuple(entries)
+    return _rows(map(itemgetter(0), rows), map(itemgetter(1), rows), map(itemgetter(2), rows))

@@ -11,8 +11,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, compress
+from operator import itemgetter, methodcaller
 
+from mtpfix.engines.listing import Index
 from mtpfix.engines.vllm.answers import Refusal
 from mtpfix.engines.vllm.entries import Entry
 from mtpfix.model import Packed
@@ -20,16 +22,37 @@ from mtpfix.regexes import Regex, TooCostly, compiled
 
 Find = Callable[[str], Entry | None]
 _MANY = 32
+_NAME = itemgetter(0)
+_DOTS = methodcaller("count", ".")
+
+
+def _texts(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries that are texts, as all are in most lists."""
+    kept = list(entries)
+    if set(map(type, map(_NAME, kept))) <= {str}:
+        return kept
+    return [entry for entry in kept if isinstance(entry.name, str)]
+
+
+def _first_bad(entries: Sequence[Entry]) -> Entry | None:
+    """The first entry that is no text."""
+    if set(map(type, map(_NAME, entries))) <= {str}:
+        return None
+    return next((entry for entry in entries if not isinstance(entry.name, str)), None)
 
 
 class Exact:
     """Equality. An entry that is no text equals nothing."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._names: dict[str, Entry] = {}
-        for entry in entries:
-            if isinstance(entry.name, str):
-                self._names.setdefault(entry.name, entry)
+        kept = _texts(entries)
+        table = dict.fromkeys(map(_NAME, kept), None)  # in their order; of equal ones the first counts
+        table.update(zip(map(_NAME, reversed(kept)), reversed(kept), strict=True))
+        self._names = table
+
+    def texts(self) -> Iterable[str]:
+        """The entries that are texts, each once, in their order."""
+        return self._names
 
     def find(self, name: str) -> Entry | None:
         return self._names.get(name)
@@ -43,22 +66,15 @@ class Contained:
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._inner: dict[str, list[Entry]] = {}
-        self._bad: Entry | None = None
-        short: dict[str, Entry] = {}
-        lengths: set[int] = set()
-        for entry in entries:
-            if not isinstance(entry.name, str):
-                self._bad = self._bad or entry
-                continue
-            inner = entry.name.split(".")[1:-1]
-            if inner:
-                lengths.add(len(inner))
-                self._inner.setdefault(".".join(inner), []).append(entry)
-            else:
-                short.setdefault(entry.name, entry)
-        self._short = list(short.items())
-        self._lengths = sorted(lengths)
+        kept = list(entries)
+        self._bad = _first_bad(kept)
+        self._names = Exact(kept)
+        names = self._names.texts()
+        dots = list(map(_DOTS, names))
+        self._inner = _INNER.of(compress(names, map((1).__lt__, dots)))
+        self._lengths = sorted(count - 1 for count in set(dots) if count > 1)
+        short = list(compress(names, map((2).__gt__, dots)))
+        self._short = [(text, entry) for text in short if (entry := self._names.find(text))]
         many = len(self._short) > _MANY
         self._any_short = re.compile("|".join(re.escape(text) for text in short)) if many else None
 
@@ -71,10 +87,18 @@ class Contained:
             parts = name.split(".")
             for length in self._lengths:
                 for start in range(1, len(parts) - length):
-                    for entry in self._inner.get(".".join(parts[start : start + length]), ()):
-                        if entry.name in name and entry.name != besides and (best is None or entry.order < best.order):
-                            best = entry
+                    for text in self._inner.get(".".join(parts[start : start + length]), ()):
+                        if text in name and text != besides:
+                            best = earliest((best, self._names.find(text)))
         return best if self._bad is None else _unless_bad(best, self._bad)
+
+
+def _between(text: str) -> str:
+    """The components between the first dot of a text and its last one."""
+    return text[text.find(".") + 1 : text.rfind(".")]
+
+
+_INNER = Index(_between)
 
 
 def _unless_bad(found: Entry | None, bad: Entry) -> Entry | None:
@@ -125,7 +149,7 @@ class Holding:
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         kept = list(entries)
-        self._bad = next((entry for entry in kept if not isinstance(entry.name, str)), None)
+        self._bad = _first_bad(kept)
         self._entries = [entry for entry in kept if isinstance(entry.name, str)]
         self._text = "\n".join(entry.name for entry in self._entries)
         self._ends = list(accumulate(len(entry.name) + 1 for entry in self._entries))
@@ -145,18 +169,19 @@ class Globs:
     """`fnmatch` of the name against each entry: equal, `X*` and `*X` by dictionaries, the rest as regexes."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._equal: dict[str, Entry] = {}
+        kept = list(entries)
+        self._equal = Exact(kept)
         self._starts: dict[int, dict[str, Entry]] = {}
         self._ends: dict[int, dict[str, Entry]] = {}
         self._others: list[tuple[Entry, re.Pattern[str]]] = []
-        for entry in entries:
-            if isinstance(entry.name, str):
-                self._add(entry, entry.name)
+        for text in self._equal.texts():
+            if "*" in text or "?" in text or "[" in text:
+                entry = self._equal.find(text)
+                if entry is not None:
+                    self._add(entry, text)
 
     def _add(self, entry: Entry, text: str) -> None:
-        if not _special(text):
-            self._equal.setdefault(text, entry)
-        elif text.endswith("*") and not _special(text[:-1]):
+        if text.endswith("*") and not _special(text[:-1]):
             self._starts.setdefault(len(text) - 1, {}).setdefault(text[:-1], entry)
         elif text.startswith("*") and not _special(text[1:]):
             self._ends.setdefault(len(text) - 1, {}).setdefault(text[1:], entry)
@@ -164,7 +189,7 @@ class Globs:
             self._others.append((entry, _glob(text)))
 
     def find(self, name: str) -> Entry | None:
-        best = self._equal.get(name)
+        best = None if _special(name) else self._equal.find(name)
         for length, table in self._starts.items():
             hit = table.get(name[:length])
             if hit is not None and (best is None or hit.order < best.order):
