@@ -19,8 +19,8 @@ from pathlib import PurePath
 from typing import Any
 
 from mtpfix.checkpoint.collect import Collector
-from mtpfix.checkpoint.headers import LENGTH_BYTES, broken, front, header_length
-from mtpfix.checkpoint.index import SUFFIX, consolidated_beside, index_name, read_index, shard_names
+from mtpfix.checkpoint.headers import LENGTH_BYTES, beyond, broken, front, header_length
+from mtpfix.checkpoint.index import MOST_FILES, SUFFIX, consolidated_beside, index_name, read_index, shard_names
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES, NAMES
 from mtpfix.checkpoint.reading import Files, HeaderRow
 from mtpfix.errors import UnreadableError
@@ -29,7 +29,8 @@ from mtpfix.tokens import holds_secret
 
 MANIFEST = "mtpfix-bundle.json"
 FORMAT = 1
-MAX_BYTES = 1 << 30  # of a bundle, unpacked
+MAX_BYTES = 1 << 27  # of a bundle, unpacked; a trillion parameters make half of it
+MAX_MANIFEST = 1 << 23
 _LEVEL = 6
 _PIECE = 1 << 20
 
@@ -41,11 +42,15 @@ def pack(source: Source, files: Files) -> bytes:
     held = {name: files.json_bytes(name) for name in (*NAMES, index_name(shards)) if name in names}
     sizes: dict[str, int] = {}
     own, beside = Collector(), Collector()
+    total = sum(map(len, held.values()))
     aside = consolidated_beside(names)
     for name, header, size in files.headers((*shards, *aside, *_below(held, shards, files))):
         (beside if name in aside else own).add_header(name, header, size)
         sizes[name] = size
         held[name] = front(header)
+        total += len(header)
+        if total > MAX_BYTES:
+            raise beyond(name, f"with its header a bundle would hold more than {MAX_BYTES:,} bytes")
     for name, data in held.items():
         if holds_secret(data):
             raise UnreadableError(
@@ -176,7 +181,7 @@ def _members(path: str) -> dict[str, bytes]:
             with tarfile.open(fileobj=unzipped, mode="r|", bufsize=_PIECE) as tar:
                 for info in tar:
                     member = tar.extractfile(info) if info.isreg() and info.name not in held else None
-                    if member is None or info.issparse() or info.size > MAX_BYTES:
+                    if member is None or info.issparse() or len(held) > MOST_FILES or info.size > _most(info.name):
                         raise _unfit(path, "no bundle of mtpfix")
                     held[info.name] = member.read()
             unzipped.end()
@@ -187,6 +192,11 @@ def _members(path: str) -> dict[str, bytes]:
     except OSError as error:
         raise _unfit(path, error.strerror or str(error), "check that you may read it") from None
     return held
+
+
+def _most(name: str) -> int:
+    """How long a file of a bundle may be."""
+    return MAX_BYTES if name != MANIFEST else MAX_MANIFEST
 
 
 def _unfit(path: str, what: str, hint: str = "make it again with `mtpfix snapshot SOURCE -o FILE`") -> UnreadableError:

@@ -131,3 +131,18 @@ def test_what_the_safetensors_library_refuses_is_not_packed(model: Path) -> None
     shard.write_bytes(shard.read_bytes() + b"more than the header covers")
     with pytest.raises(UnreadableError, match="not a valid safetensors file"):
         api.snapshot(model)
+
+
+def test_a_bundle_of_more_than_a_model_needs(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither made nor read; no member is held that is longer than all may be."""
+    path = packed(model)
+    retarred(path, lambda held: held.update({bundle.MANIFEST: b" " * (bundle.MAX_MANIFEST + 1)}))
+    with pytest.raises(UnreadableError, match="no bundle"):
+        api.check(path)
+    path = packed(model)
+    retarred(path, lambda held: held.update({f"{at}.json": b"" for at in range(bundle.MOST_FILES + 1)}))
+    with pytest.raises(UnreadableError, match="no bundle"):
+        api.check(path)
+    monkeypatch.setattr(bundle, "MAX_BYTES", 1000)
+    with pytest.raises(UnreadableError, match="more than 1,000 bytes"):
+        api.snapshot(model)
