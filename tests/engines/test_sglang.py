@@ -558,7 +558,8 @@ def test_modelopt_and_fp8(asked: Asked, expected: str) -> None:
             ),
             "error:NotImplementedError",
         ),
-        (Asked("w8a8_int8", {"ignore": ["experts"]}, MOE, "moe"), "error:TypeError"),
+        (Asked("w8a8_int8", {"ignore": ["experts"]}, MOE, "moe"), "plain"),
+        (Asked("w8a8_int8", {"ignore": ["experts"]}, MOE, "moe", options={"part": "draft"}), "error:TypeError"),
         (Asked("w8a8_int8", {"ignore": ["experts"]}, MOE, "linear"), "plain"),
         (Asked("w8a8_int8", {"ignore": None}, "a"), "quantized:ct-w8a8"),
         # GPTQ: the first key of `dynamic` that matches decides, for linears (Q/utils.py:254)
