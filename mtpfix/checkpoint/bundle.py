@@ -31,6 +31,7 @@ MANIFEST = "mtpfix-bundle.json"
 FORMAT = 1
 MAX_BYTES = 1 << 27  # of a bundle, unpacked; a trillion parameters make half of it
 MAX_MANIFEST = 1 << 23
+MAX_MEMBERS = MOST_FILES + 20  # shards, and what lies beside them
 _LEVEL = 6
 _PIECE = 1 << 20
 
@@ -49,6 +50,8 @@ def pack(source: Source, files: Files) -> bytes:
         sizes[name] = size
         held[name] = front(header)
         total += len(header)
+        if len(held) >= MAX_MEMBERS:
+            raise beyond(name, f"a bundle would hold more than {MAX_MEMBERS:,} files")
         if total > MAX_BYTES:
             raise beyond(name, f"with its header a bundle would hold more than {MAX_BYTES:,} bytes")
     for name, data in held.items():
@@ -181,7 +184,7 @@ def _members(path: str) -> dict[str, bytes]:
             with tarfile.open(fileobj=unzipped, mode="r|", bufsize=_PIECE) as tar:
                 for info in tar:
                     member = tar.extractfile(info) if info.isreg() and info.name not in held else None
-                    if member is None or info.issparse() or len(held) > MOST_FILES or info.size > _most(info.name):
+                    if member is None or info.issparse() or len(held) > MAX_MEMBERS or info.size > _most(info.name):
                         raise _unfit(path, "no bundle of mtpfix")
                     held[info.name] = member.read()
             unzipped.end()

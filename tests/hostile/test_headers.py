@@ -1,4 +1,7 @@
-"""Hostile weight files: the safetensors library is the referee."""
+"""Hostile weight files: the safetensors library is the referee.
+
+In the short run some of those that are only large; all with MTPFIX_LONG=1.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,9 @@ CONFIG = {
     "num_hidden_layers": 2,
     "quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]},
 }
-CASES = dict(lies())
 LONG = bool(os.environ.get("MTPFIX_LONG"))
+TABS, ENDS = (f"100 MB of {blank!r}" for blank in (b"\t", b"\n"))
+CASES = {what: lie for what, lie in lies() if LONG or not what.startswith((TABS, ENDS))}
 
 
 def accepted(path: Path) -> bool:
@@ -53,7 +57,7 @@ def test_what_the_library_accepts_is_read_and_nothing_else(place: Path, sandbox:
 
 def test_both_kinds_are_among_them(place: Path) -> None:
     found = set()
-    for lie in CASES.values():
+    for lie in (lie for what, lie in CASES.items() if "MB" not in what):
         lie.write(place / "model.safetensors")
         found.add(accepted(place / "model.safetensors"))
     assert found == {True, False}
@@ -62,7 +66,7 @@ def test_both_kinds_are_among_them(place: Path) -> None:
 def test_what_no_model_needs_is_refused(place: Path, sandbox: Sandbox) -> None:
     shard = place / "model.safetensors"
     for number, (what, lie) in enumerate(larger()):
-        if not LONG and number % 4:
+        if not LONG and number % 8:
             continue
         lie.write(shard)
         assert accepted(shard), what

@@ -140,9 +140,13 @@ def test_a_bundle_of_more_than_a_model_needs(model: Path, monkeypatch: pytest.Mo
     with pytest.raises(UnreadableError, match="no bundle"):
         api.check(path)
     path = packed(model)
-    retarred(path, lambda held: held.update({f"{at}.json": b"" for at in range(bundle.MOST_FILES + 1)}))
+    retarred(path, lambda held: held.update({f"{at}.json": b"" for at in range(bundle.MAX_MEMBERS)}))
     with pytest.raises(UnreadableError, match="no bundle"):
         api.check(path)
+    monkeypatch.setattr(bundle, "MAX_MEMBERS", 2)
+    with pytest.raises(UnreadableError, match="more than 2 files"):
+        api.snapshot(model)
+    monkeypatch.setattr(bundle, "MAX_MEMBERS", 20)
     monkeypatch.setattr(bundle, "MAX_BYTES", 1000)
     with pytest.raises(UnreadableError, match="more than 1,000 bytes"):
         api.snapshot(model)
