@@ -55,7 +55,9 @@ def _steps(path: Path, left: Any, now: Any, old: Any) -> Iterator[Step]:
         for key in {**left, **old}:
             yield from _member((*path, key), key, left, now, old)
     elif isinstance(left, list) and isinstance(now, list) and isinstance(old, list):
-        yield from _entries(path, left, now, old)
+        steps, entries = _entries(path, left, now, old)
+        moved = entries != [*map(_text, old)] and _same(now, left)  # the change put entries in another order
+        yield from [Edit("", "replace", patch.pointer(*path), old)] if moved else steps
     elif _same(now, left):
         yield Edit("", "replace", patch.pointer(*path), old)
     else:
@@ -79,26 +81,29 @@ def _member(
         yield patch.pointer(*path)
 
 
-def _entries(path: Path, left: Sequence[Any], now: Sequence[Any], old: Sequence[Any]) -> Iterator[Step]:
-    """The steps of an array: what the change brought goes, what it took comes back behind what it stood behind."""
+def _entries(
+    path: Path, left: Sequence[Any], now: Sequence[Any], old: Sequence[Any]
+) -> tuple[list[Step], Sequence[str]]:
+    """The steps of an array, and its entries after them: what the change brought goes, what it took comes back behind
+    what it stood behind."""
     one, other = Counter(map(_text, left)), Counter(map(_text, old))
     brought, taken = one - other, other - one
-    here = [_text(value) for value in now]
+    here, steps = [_text(value) for value in now], list[Step]()
     lost = brought - Counter(here)
     if not (brought or taken) or (lost and (taken or any(text[0] in "[{" for text in lost))):
-        yield patch.pointer(*path)
-        return
+        return [patch.pointer(*path)], here
     for text in (brought - lost).elements():
         at = len(here) - 1 - here[::-1].index(text)
-        yield Edit("", "remove", patch.pointer(*path, at))
+        steps.append(Edit("", "remove", patch.pointer(*path, at)))
         del here[at]
     for at, value in enumerate(old):
         text = _text(value)
         if taken[text] and here.count(text) < other[text]:
             before = next((place for place in map(_text, old[:at][::-1]) if place in here), None)
             place = 0 if before is None else here.index(before) + 1
-            yield Edit("", "add", patch.pointer(*path, place), value)
+            steps.append(Edit("", "add", patch.pointer(*path, place), value))
             here.insert(place, text)
+    return steps, here
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -92,6 +92,16 @@ def test_an_entry_that_was_edited_is_left_alone(rest: list[str]) -> None:
     assert value_of(back.data) == {"l": [*rest, "x.*"]}
 
 
+def test_a_list_that_was_put_in_another_order_comes_back_whole() -> None:
+    """Ten thousand draws found it: the new entry went, the order stayed."""
+    old, new = {"a": 1, "b": ["x", "y"]}, {"b": ["y", "x", "z"]}
+    back = taken_back("f", text(old), text(new), text({**new, "c": 2}))
+    assert value_of(back.data) == {"a": 1, "b": ["x", "y"], "c": 2}
+    assert value_of(
+        taken_back("f", text({"b": ["x", "y"], "c": 1}), text({"b": ["y", "x"], "c": 1}), text({"b": ["y", "x"]})).data
+    ) == {"b": ["x", "y"]}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "now", "where"),
     [
