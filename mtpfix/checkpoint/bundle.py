@@ -103,6 +103,11 @@ class Bundle:
         self._held = _members(path)
         manifest = self._manifest()
         self._sizes: dict[str, int] = {name: row["size"] for name, row in manifest["files"].items()}
+        self._fronts: dict[str, bytes] = {}
+        for name in [name for name in self._held if name.endswith(SUFFIX)]:  # cut once: a header may be 100 MB long
+            data = self._held.pop(name)
+            self._fronts[name], self._held[name] = data[:LENGTH_BYTES], data[LENGTH_BYTES:]
+            del data
         self.source = Source("bundle", path, manifest["source"]["revision"])
 
     def names(self) -> list[str]:
@@ -119,11 +124,10 @@ class Bundle:
 
     def headers(self, names: Sequence[str]) -> Iterator[HeaderRow]:
         for name in names:
-            data, size = self._held[name], self._sizes[name]
-            length = header_length(data[:LENGTH_BYTES], size, name)
-            if len(data) != LENGTH_BYTES + length:
-                raise broken(name, f"byte {len(data)}: the bundle does not hold its header")
-            yield name, data[LENGTH_BYTES:], size
+            header, size = self._held[name], self._sizes[name]
+            if len(header) != header_length(self._fronts[name], size, name):
+                raise broken(name, f"byte {len(header)}: the bundle does not hold its header")
+            yield name, header, size
 
     def _manifest(self) -> dict[str, Any]:
         try:
