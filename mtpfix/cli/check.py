@@ -60,7 +60,7 @@ def run(chosen: Options) -> int:
 
     failures: list[int] = []
     several = len(chosen.sources) > 1
-    with chosen.remote.watched(), nullcontext() if several else _kept():
+    with chosen.remote.watched(chosen.sources), nullcontext() if several else _kept():
         reports = tuple(_reports(chosen, failures))
     if reports:
         result = CheckResult(reports, BY_CODE, several)

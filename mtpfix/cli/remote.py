@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -48,12 +48,17 @@ class Remote:
     stats: bool = False
 
     @contextmanager
-    def watched(self) -> Iterator[Access]:
-        """Tell the progress of what is read meanwhile, and at the end what it cost."""
+    def watched(self, sources: Collection[str] = ()) -> Iterator[Access]:
+        """Tell the progress of what is read meanwhile, and at the end what it cost.
+
+        sources  what is read; of folders alone there is nothing to tell, and no thread that would
+        """
         # The client would ask the Hub once a day how to tell it what program it runs in.
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         try:
-            with _masked_logs(), telling(lambda: _line(self.access.traffic), _FIRST):
+            local = bool(sources) and all(map(os.path.isdir, sources))
+            told = nullcontext() if local else telling(lambda: _line(self.access.traffic), _FIRST)
+            with _masked_logs(), told:
                 yield self.access
         finally:
             self.tell()
