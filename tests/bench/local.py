@@ -43,9 +43,10 @@ def compare(name: str, rounds: int, **size: int) -> None:
         runs = in_turn(dict(_commands(folder)), rounds)
         print(table(runs))
         floor, check = runs[FLOOR], runs[CHECK]
+        print(goal(f"wall time, times {FLOOR}", check.wall / floor.wall, RATIO))
         print(goal(f"processor time, times {FLOOR}", check.cpu / floor.cpu, RATIO))
         if FAST in runs:
-            print(f"processor time, times {FAST}: {check.cpu / runs[FAST].cpu:.3g}")
+            print(f"times {FAST}: {check.wall / runs[FAST].wall:.3g}, {check.cpu / runs[FAST].cpu:.3g}")
         print(goal("peak memory", check.memory, MEGABYTES, " MB") + "\n")
 
 
