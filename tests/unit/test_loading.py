@@ -61,7 +61,7 @@ def test_scales_that_stay_unwritten_are_named() -> None:
 
 
 def test_every_scheme_of_the_builder_has_a_layout_that_loads_into_itself() -> None:
-    for scheme in SCHEMES.keys() - {"hqq"}:  # how wide its weights are, HQQ's config alone tells
+    for scheme in SCHEMES.keys() - {"hqq", "torchao", "mlx4", "stacked"}:  # what no loader here tells by a layout
         assert scheme in LAYOUTS
         assert outcome("vllm", scheme, scheme).verdict == outcome("sglang", scheme, scheme).verdict == "loads"
 
