@@ -54,6 +54,13 @@ def expert_of(module: str) -> str:
     return module if cut < 0 else module[:cut]
 
 
+def split_expert(module: str) -> tuple[str, str, str]:
+    """What stands before an expert's number in a name, the number, and the rest (`.down_proj`); else thrice ""."""
+    expert = expert_of(module)
+    holder, dot, number = expert.rpartition(".")
+    return holder + dot, number, module[len(expert) :] if expert else ""
+
+
 class Modules(Mapping[str, RawModule]):
     """Modules by name: single ones, and blocks of experts. No name is there twice."""
 
@@ -91,10 +98,9 @@ class Modules(Mapping[str, RawModule]):
         return single if single is not None else self._expert(name)
 
     def _expert(self, name: str) -> RawModule:
-        expert = expert_of(name)
-        holder, dot, number = expert.rpartition(".")
-        for block in self._by_holder.get(holder + dot, ()):
-            cells = block.cells.get(name[len(expert) :])
+        holder, number, rest = split_expert(name)
+        for block in self._by_holder.get(holder, ()):
+            cells = block.cells.get(rest)
             if cells is not None and number in block.numbers:
                 return RawModule(name, cells, block.shard)
         raise KeyError(name)

@@ -4,10 +4,10 @@
 
 A large checkpoint repeats the same few tails (`weight":{"dtype":"BF16","shape":[8,4],"data_offsets":`) a hundred
 thousand times. So the text is cut at `]},"`, each piece at its last `.` and last `[`, and the tail looked up: that
-costs half of parsing the JSON. Experts that follow one another are compared many at a time (`checkpoint.experts`),
-which costs half of that again. Nothing but valid headers gets through, since all text is checked: the metadata and each
-distinct tail by a strict expression, `data_offsets` against the text that the sizes so far demand, and a module's name
-for anything that JSON would have to escape.
+costs half of parsing the JSON. Experts that follow one another are compared many at a time (`checkpoint.experts`).
+Nothing but valid headers gets through, since all text is checked: the metadata and each distinct tail by a strict
+expression, `data_offsets` against the text that the sizes so far demand, and a module's name for anything that JSON
+would have to escape.
 
 Blanks behind a name are what `mtpfix.renaming` leaves there. Any other header, a valid one in another spelling too, is
 left to `headers.decode`.

@@ -9,7 +9,7 @@ from itertools import repeat
 from mtpfix.checkpoint.canonical import Folded, Tails, fold
 from mtpfix.checkpoint.headers import LENGTH_BYTES, MAX_MODULES, MAX_TENSORS, beyond, check_room, decode
 from mtpfix.model import Cell, RawModule, Shard, Tensor
-from mtpfix.modules import Block, Cells, Modules, expert_of
+from mtpfix.modules import Block, Cells, Modules, split_expert
 from mtpfix.names import is_plain, split_name, tensor_name
 
 Row = tuple[str, str, tuple[int, ...]]
@@ -153,10 +153,8 @@ class Collector:
                 return True
             others.append((numbers, block))
         for name in self._singles if held else ():
-            expert = expert_of(name)
-            holder, dot, number = expert.rpartition(".")
-            rest = name[len(expert) :]
-            if any(rest in block.cells and number in seen for seen, block in held.get(holder + dot, ())):
+            holder, number, rest = split_expert(name)
+            if any(rest in block.cells and number in seen for seen, block in held.get(holder, ())):
                 return True
         return False
 

@@ -2,8 +2,9 @@
 
 A large checkpoint is experts nearly alone, and in a header one follows the other: the same tensors of the same sizes
 under the next number. So once one of them was read tensor by tensor, the text of those behind it is known but for their
-numbers, and these can be looked up. To write that text with functions that are written in C, to compare it in one go
-and to keep such experts as one costs a third of reading them tensor by tensor. Only text that is equal counts as read.
+numbers, and these can be looked up. To write that text with functions that are written in C and to compare it at once
+costs half of reading tensor by tensor where they stand by the hundred, and they are kept as one. Only text that is
+equal counts as read.
 """
 
 from __future__ import annotations
