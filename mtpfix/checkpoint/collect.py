@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import repeat
 
 from mtpfix.checkpoint.canonical import Folded, Tails, fold
@@ -45,6 +45,12 @@ class Collector:
     def modules(self) -> Modules:
         """The modules by name, in shard and header order; complete after `settle`."""
         return Modules(self._singles, self._blocks)
+
+    def by_shard(self) -> Iterator[Modules]:
+        """What each shard holds by itself, in the order in which they came."""
+        for shard, folded in self._parts:
+            singles = dict(zip(folded.singles, _raw_modules(folded.singles, shard), strict=True))
+            yield Modules(singles, [block._replace(shard=shard) for block in folded.blocks])
 
     def add_header(self, shard: str, header: bytes, size: int) -> None:
         """Take in a shard of `size` bytes by its header. Raises UnreadableError for an invalid one."""

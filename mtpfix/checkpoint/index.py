@@ -8,14 +8,12 @@ are Mistral's `consolidated*.safetensors`, the name of the index differs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain
 from typing import Any
 
 from mtpfix.checkpoint.collect import WeightMap
 from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Index, JsonFile, Problem, RawModule, Tensor
-from mtpfix.modules import Block, Modules
 from mtpfix.names import natural_key, shown, split_name, tensor_name
 
 INDEX = "model.safetensors.index.json"
@@ -25,12 +23,6 @@ SUFFIX = ".safetensors"
 MOST_FILES = 10_000  # that an index names; the largest models have a few hundred
 
 _MISTRAL = "consolidated"
-_MAP_HEAD = b'"weight_map": {\n'
-_WEIGHTS = ("weight", "qweight")
-_MAP_TAIL = b"\n  }\n}"
-_NEXT = b",\n"
-_CHUNK = 1000
-_STRETCH = 1 << 16
 
 
 def shard_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -92,97 +84,6 @@ def _outside(name: str, tensor: str, shard: Any, why: str) -> UnreadableError:
         subject=name,
         hint="an index may only name files of its own folder or below it",
     )
-
-
-def agrees(name: str, raw: bytes, modules: Modules) -> bool:
-    """Whether an index, as exporters write it, says exactly what the headers say.
-
-    Compares text, which costs a fraction of parsing it: two spaces of indentation, one name a line, `weight_map` last.
-    False means that the index has to be read, not that it is wrong. Names must need no escapes in JSON.
-    """
-    head, tail = raw.find(_MAP_HEAD), raw.rfind(_MAP_TAIL)
-    begin = head + len(_MAP_HEAD)
-    if head < 0 or tail < begin or raw[tail:].rstrip() != _MAP_TAIL or not _opens(name, raw[:head]):
-        return False
-    return _same_text(raw, begin, tail, modules) or _same_lines(raw, begin, tail, modules)
-
-
-def _same_text(raw: bytes, begin: int, end: int, modules: Modules) -> bool:
-    """Whether the lines between two places are those of the modules, sorted by name."""
-    for text in _joined(sorted(chain(_lines(modules.singles), _expert_lines(modules.blocks)))):
-        if not raw.startswith(text, begin, end):
-            return False
-        begin += len(text)
-    return begin == end
-
-
-def _same_lines(raw: bytes, begin: int, end: int, modules: Modules) -> bool:
-    """Whether the lines between two places are those of the modules, in whatever order."""
-    wanted: set[bytes] = set()
-    for text in _joined([*_lines(modules.singles), *_expert_lines(modules.blocks)]):
-        wanted.update(text.removeprefix(_NEXT).split(_NEXT))
-    while begin < end and wanted:
-        cut = raw.find(_NEXT, begin + _STRETCH, end)
-        lines = raw[begin : cut if cut >= 0 else end].split(_NEXT)
-        left = len(wanted) - len(lines)
-        wanted.difference_update(lines)
-        if len(wanted) != left:
-            return False
-        begin = cut + len(_NEXT) if cut >= 0 else end
-    return begin == end and not wanted
-
-
-def _opens(name: str, head: bytes) -> bool:
-    """Whether the text before the weight map is the faultless beginning of a JSON object."""
-    try:
-        file, problems = parse_json(name, head + b'"weight_map": {}}')
-    except UnreadableError:
-        return False
-    return not problems and file.value.get(WEIGHT_MAP) == {}
-
-
-def _joined(blocks: list[str]) -> Iterator[bytes]:
-    for at in range(0, len(blocks), _CHUNK):
-        yield ((",\n" if at else "") + ",\n".join(blocks[at : at + _CHUNK])).encode("utf-8", "surrogatepass")
-
-
-def _lines(modules: Mapping[str, RawModule]) -> list[str]:
-    """The index lines of each module together; one by one where a submodule's may stand between them."""
-    found: list[str] = []
-    templates: dict[int, list[str]] = {}
-    shard = ""
-    for name, module in modules.items():
-        if module.shard != shard:
-            shard = module.shard
-            templates = {}
-        cut = templates.get(id(module.cells))
-        if cut is None:
-            cut = templates[id(module.cells)] = _template(module)
-        if cut and name and not module.shards:
-            found.append(name.join(cut))
-        else:
-            found.extend(_line(tensor, place) for tensor, place in placed(module))
-    return found
-
-
-def _template(module: RawModule) -> list[str]:
-    """The lines of a module cut at its name; [] for one without a weight: those have submodules."""
-    suffixes = sorted(cell.suffix for cell in module.cells)
-    if not any(suffix.startswith(_WEIGHTS) for suffix in suffixes):
-        return []
-    return ",\n".join(_line(f"\0.{suffix}", module.shard) for suffix in suffixes).split("\0")
-
-
-def _expert_lines(blocks: Iterable[Block]) -> Iterator[str]:
-    """The index lines of each expert together."""
-    for block in blocks:
-        names = sorted(f"{rest}.{cell.suffix}" for rest, cells in block.cells.items() for cell in cells)
-        cut = ",\n".join(_line(f"{block.holder}\0{name}", block.shard) for name in names).split("\0")
-        yield from (number.join(cut) for number in block.numbers)
-
-
-def _line(tensor: str, shard: str) -> str:
-    return f'    "{tensor}": "{shard}"'
 
 
 def placed(module: RawModule) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,6 @@ from mtpfix.checkpoint.apart import apart, possible
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.index import (
     SUFFIX,
-    agrees,
     compare,
     consolidated_beside,
     index_name,
@@ -18,6 +17,7 @@ from mtpfix.checkpoint.index import (
     read_index,
     shard_names,
 )
+from mtpfix.checkpoint.index_text import agrees
 from mtpfix.checkpoint.jsonfiles import CONFIG, NAMES, parse_json
 from mtpfix.checkpoint.limits import check_lists, check_modules
 from mtpfix.errors import UnreadableError
@@ -160,7 +160,8 @@ def _index(
     if name not in names:
         return None
     raw = files.json_bytes(name)
-    if not keep_index and collector.plain and not collector.duplicates and agrees(name, raw, collector.modules):
+    comparable = not keep_index and collector.plain and not collector.duplicates
+    if comparable and agrees(name, raw, collector.modules, collector.by_shard()):
         return Index(name)
     weight_map, file, found = read_index(name, raw)
     problems += found

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shards import Tensors, write_checkpoint, write_index, write_shard
 
+from mtpfix.checkpoint import index_text
 from mtpfix.checkpoint.collect import Collector
-from mtpfix.checkpoint.index import INDEX, agrees, index_name, read_index, shard_names
+from mtpfix.checkpoint.index import INDEX, index_name, read_index, shard_names
+from mtpfix.checkpoint.index_text import agrees
 from mtpfix.checkpoint.local import Folder, read_local
 from mtpfix.checkpoint.reading import read_checkpoint
 from mtpfix.errors import UnreadableError
@@ -193,14 +197,23 @@ WRITERS = {
     "indent": lambda body: json.dumps(body, indent=2),
     "newline": lambda body: json.dumps(body, indent=2) + "\n",
     "no metadata": lambda body: json.dumps({"weight_map": body["weight_map"]}, indent=2),
-    "unsorted": lambda body: json.dumps(body | {"weight_map": dict(reversed(body["weight_map"].items()))}, indent=2),
-}
-OTHER_WRITERS = {
-    "dense": lambda body: json.dumps(body),
+    "unsorted": lambda body: json.dumps(unsorted(body), indent=2),
+    "shard by shard": lambda body: json.dumps(body | {"weight_map": MAP}, indent=2),
+    "on one line": lambda body: json.dumps(body),
+    "without blanks": lambda body: json.dumps(body, separators=(",", ":")),
+    "without blanks, unsorted": lambda body: json.dumps(unsorted(body), separators=(",", ":")),
     "indent 4": lambda body: json.dumps(body, indent=4),
-    "metadata last": lambda body: json.dumps(dict(reversed(body.items())), indent=2),
+    "tabs": lambda body: json.dumps(body, indent="\t") + "\n",
     "windows": lambda body: json.dumps(body, indent=2).replace("\n", "\r\n"),
 }
+OTHER_WRITERS = {
+    "metadata last": lambda body: json.dumps(dict(reversed(body.items())), indent=2),
+    "by hand": lambda body: json.dumps(body, indent=2).replace(": ", " : ", 5),
+}
+
+
+def unsorted(body: dict[str, Any]) -> dict[str, Any]:
+    return body | {"weight_map": dict(reversed(body["weight_map"].items()))}
 
 
 def collected() -> Collector:
@@ -211,24 +224,31 @@ def collected() -> Collector:
     return collector
 
 
-def body() -> dict[str, object]:
+def told(text: str, collector: Collector | None = None) -> bool:
+    """Whether an index is known to agree without being parsed."""
+    collector = collector or collected()
+    return agrees(INDEX, text.encode(), collector.modules, collector.by_shard())
+
+
+def body() -> dict[str, Any]:
     return {"metadata": {"total_size": 7}, "weight_map": dict(sorted(MAP.items()))}
 
 
 @pytest.mark.parametrize("writer", WRITERS.values(), ids=WRITERS)
 def test_text_of_exporters_is_compared(writer: object) -> None:
-    assert agrees(INDEX, writer(body()).encode(), collected().modules)  # type: ignore[operator]
+    assert told(writer(body()))  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("writer", OTHER_WRITERS.values(), ids=OTHER_WRITERS)
 def test_other_text_is_read(tmp_path: Path, writer: object) -> None:
     text = writer(body())  # type: ignore[operator]
-    assert not agrees(INDEX, text.encode(), collected().modules)
+    assert not told(text)
     write_checkpoint(tmp_path, SHARDS, index=False)
     (tmp_path / INDEX).write_bytes(text.encode())
     assert read_local(tmp_path).index == Index(INDEX)
 
 
+@pytest.mark.parametrize("indent", [2, None])
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -238,17 +258,54 @@ def test_other_text_is_read(tmp_path: Path, writer: object) -> None:
         ("{", "\ufeff{"),
         (FIRST, SECOND),
         ("m.a.bias", "m.a.bia"),
-        ("\n  }\n}", '\n  },\n  "x": 1\n}'),
-        ("\n  }\n}", "\n  }\n"),
+        ("}}", '}, "x": 1}'),
+        ("}}", "}"),
+        ("}}", ",}}"),
+        ("}}", "}}}"),
+        ("}}", "}\f}"),
         ('"m.b.weight"', '"m.b.weigh\\u0074"'),
-        ('    "m.b.weight": ', '    "m.a.bias": '),
-        ('    "m.b.weight": ', f'    "m.b.weight": "{SECOND}",\n    "m.b.weight": '),
+        ('"m.b.weight": ', '"m.a.bias": '),
+        ('"m.b.weight": ', f'"m.b.weight": "{SECOND}", "m.b.weight": '),
+        ('", "m.b.weight": "', '" "m.b.weight": "'),
+        ('"m.b.weight": ', '"m.b.weight"; '),
     ],
 )
-def test_no_change_of_the_text_passes(old: str, new: str) -> None:
-    text = json.dumps(body(), indent=2)
+def test_no_change_of_the_text_passes(old: str, new: str, indent: int | None) -> None:
+    text = json.dumps(body(), indent=indent)
+    if indent:
+        old, new = (text.replace('", "', '",\n    "').replace("}}", "\n  }\n}") for text in (old, new))
     assert old in text
-    assert not agrees(INDEX, text.replace(old, new, 1).encode(), collected().modules)
+    assert not told(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("order", [sorted, reversed])
+def test_names_with_commas_are_not_put_together_anew(order: Callable[[list[str]], Iterable[str]]) -> None:
+    collector = Collector()
+    names = ["m.a, c.weight", "m.b, d.weight"]
+    collector.add_rows("a.safetensors", ((name, "BF16", (2, 2)) for name in names), 0)
+    collector.settle()
+    right = json.dumps({"weight_map": dict.fromkeys(order(names), "a.safetensors")})
+    assert told(right, collector)
+    wrong = json.dumps({"weight_map": dict.fromkeys(order(["m.a, d.weight", "m.b, c.weight"]), "a.safetensors")})
+    assert not told(wrong, collector)
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_shards_one_after_the_other_are_compared_though_they_part_a_module(
+    swap: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an exporter writes it that adds the names of each file as it is written."""
+    experts = {f"m.experts.{n}.{part}.{kind}": ("U8", (4,)) for n in range(20) for part in "ab" for kind in ("z", "c")}
+    names, collector = [*experts], Collector()
+    cuts = {"1": names[:37], "2": names[37:55], "3": names[55:]}
+    for shard, some in cuts.items():
+        collector.add_rows(f"{shard}.safetensors", ((name, *experts[name]) for name in some), 0)
+    collector.settle()
+    monkeypatch.setattr(index_text, "_in_any_order", lambda *_: False)
+    weight_map = {name: f"{shard}.safetensors" for shard, some in cuts.items() for name in some}
+    if swap:
+        weight_map[names[36]], weight_map[names[37]] = weight_map[names[37]], weight_map[names[36]]
+    assert told(json.dumps({"weight_map": weight_map}), collector) is not swap
 
 
 def test_parameters_between_submodules_are_compared_too() -> None:
@@ -257,7 +314,7 @@ def test_parameters_between_submodules_are_compared_too() -> None:
     collector.add_rows("a.safetensors", ((name, *spec) for name, spec in tensors.items()), 0)
     collector.settle()
     text = json.dumps({"weight_map": dict.fromkeys(sorted(tensors), "a.safetensors")}, indent=2)
-    assert agrees(INDEX, text.encode(), collector.modules)
+    assert told(text, collector)
 
 
 def test_a_name_with_quotes_does_not_fool_the_comparison(tmp_path: Path) -> None:
