@@ -9,14 +9,16 @@ Nothing but valid headers gets through, since all text is checked: the metadata 
 expression, `data_offsets` against the text that the sizes so far demand, and a module's name for anything that JSON
 would have to escape.
 
-Blanks behind a name are what `mtpfix.renaming` leaves there. Any other header, a valid one in another spelling too, is
-left to `headers.decode`.
+Blanks behind a name are what `mtpfix.renaming` leaves there. Those that Python's `json.dumps` puts behind colons and
+commas are taken out first: no text that is no JSON becomes JSON by that. Any other header, a valid one in another
+spelling too, is left to `headers.decode`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 from mtpfix.checkpoint.experts import Experts, Run
 from mtpfix.checkpoint.headers import DTYPE_BITS, METADATA, byte_size
@@ -39,6 +41,8 @@ _TAIL = re.compile(
     rf'({_CHARACTER}*)" *:\{{"dtype":"([A-Z0-9_]+)","shape":\[((?:{_NUMBER}(?:,{_NUMBER})*)?)\],"data_offsets":'
 )
 _BEGIN, _BETWEEN, _END = '{"', ']},"', "]}}"
+_LOOSE = re.compile(rf"\{{{_STRING}: ")
+_MAX_LOOSE = 1 << 25  # bytes that are copied to be without blanks; the largest headers have 20 MB
 
 
 class _Unusual(Exception):
@@ -88,9 +92,29 @@ def fold(header: bytes, data_bytes: int, root: Tails) -> Folded | None:
     """The tensors of a header, module by module. None where it is not canonical; it may be valid all the same."""
     try:
         text = header.decode("utf-8")
-        return _walk(text, *_bounds(text), data_bytes, root)
+        if not _LOOSE.match(text):
+            return _walk(text, *_bounds(text), data_bytes, root)
+        text = _tight(text)
+        return _known(_walk(text, *_bounds(text), data_bytes, root))
     except (_Unusual, UnicodeDecodeError):
         return None
+
+
+def _tight(text: str) -> str:
+    """The text without the blanks that `json.dumps` writes."""
+    if len(text) > _MAX_LOOSE:
+        raise _Unusual
+    return text.replace('": ', '":').replace(", ", ",")
+
+
+def _known(folded: Folded) -> Folded:
+    """What a text without its blanks lists, unless they may have been taken out of a name: behind a comma."""
+    names = chain(folded.singles, *((block.holder, *block.cells) for block in folded.blocks))
+    every = chain(folded.singles.values(), *(block.cells.values() for block in folded.blocks))
+    suffixes = (cell.suffix for cells in {id(cells): cells for cells in every}.values() for cell in cells)
+    if "," in "".join(chain(names, suffixes)):
+        raise _Unusual
+    return folded
 
 
 def _bounds(text: str) -> tuple[int, int]:

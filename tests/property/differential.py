@@ -33,11 +33,36 @@ Rows = set[tuple[str, str, tuple[int, ...]]]
 Tensor = dict[str, object]
 
 DTYPES = ("U8", "F8_E4M3", "BF16", "F32", "I64", "F4", "BOOL")
-MODULES = ("model.layers.1.mlp.experts.{}.up_proj", "model.layers.{}.self_attn.q_proj", "lm_head", "a{}", ".x", "é{}")
-SUFFIXES = ("weight", "weight_scale", "weight_scale_2", "bias", "")
+MODULES = (
+    "model.layers.1.mlp.experts.{}.up_proj",
+    "model.layers.{}.self_attn.q_proj",
+    "lm_head",
+    "a{}",
+    ".x",
+    "é{}",
+    "a, {}",
+    "a,{}",
+)
+SUFFIXES = ("weight", "weight_scale", "weight_scale_2", "bias", "", "b, c", "b,c")
 TOKENS = (
     *('"', "\\", ",", ":", "{", "}", "[", "]", "0", "1", "-", ".", "e", " ", "\n", "\0", "\x7f", "\\u0041", "é"),
-    *('"dtype"', '"shape"', '"U8"', "[]", "[0,4]", "null", "true", "NaN", "1.0", "-0", "00", "1e0", "\\ud83d"),
+    *(
+        '"dtype"',
+        '"shape"',
+        '"U8"',
+        "[]",
+        "[0,4]",
+        ", ",
+        ": ",
+        "null",
+        "true",
+        "NaN",
+        "1.0",
+        "-0",
+        "00",
+        "1e0",
+        "\\ud83d",
+    ),
     *(
         "18446744073709551616",
         ']},"',
@@ -62,7 +87,7 @@ def whole(rng: random.Random) -> tuple[bytes, int]:
             found[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
             end += size
     front = {METADATA: {"format": "pt"}} if rng.random() < 0.5 else {}
-    separators = (",", ":") if rng.random() < 0.8 else None
+    separators = (",", ":") if rng.random() < 0.7 else None
     text = json.dumps(front | found, separators=separators, ensure_ascii=rng.random() < 0.2)
     raw = text.encode()
     return raw + b" " * (-len(raw) % 8), end

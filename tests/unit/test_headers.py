@@ -214,6 +214,18 @@ def test_names_that_need_care_are_left_to_the_decoder(name: str) -> None:
     assert [entry.name for entry in decode(raw, size, "f")] == [f"{name}.weight", "b"]
 
 
+@pytest.mark.parametrize("name", ["a, b.weight", "a,b.weight", "m.we, ight", "l.experts.1.a, b.weight"])
+def test_names_with_commas_are_left_to_the_decoder_where_blanks_stand_behind_commas(name: str) -> None:
+    def spelled(name: str) -> tuple[bytes, int]:
+        raw, size = header({name: ("U8", (1, 1)), "b.weight": ("U8", (1,))})
+        return json.dumps(json.loads(raw)).encode(), size
+
+    assert fold(*spelled(name), Tails()) is None
+    folded = fold(*spelled(name.replace(", ", "").replace(",", "")), Tails())
+    assert folded is not None
+    assert folded.tensors == 2
+
+
 def test_a_smuggled_tensor_is_seen() -> None:
     smuggled = b'{"a":1,"b.weight":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
     assert referee(blob(smuggled, 1)) is None
