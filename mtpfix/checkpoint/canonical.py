@@ -9,18 +9,16 @@ Nothing but valid headers gets through, since all text is checked: the metadata 
 expression, `data_offsets` against the text that the sizes so far demand, and a module's name for anything that JSON
 would have to escape.
 
-Blanks behind a name are what `mtpfix.renaming` leaves there. Those that Python's `json.dumps` puts behind colons and
-commas are taken out first: no text that is no JSON becomes JSON by that. Any other header, a valid one in another
-spelling too, is left to `headers.decode`.
+Blanks behind a name are what `mtpfix.renaming` leaves there, those behind colons and commas what Python's `json.dumps`
+writes. Any other header, a valid one in another spelling too, is left to `headers.decode`.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 
-from mtpfix.checkpoint.experts import Experts, Run
+from mtpfix.checkpoint.experts import LOOSE, TIGHT, Experts, Run
 from mtpfix.checkpoint.headers import DTYPE_BITS, METADATA, byte_size
 from mtpfix.frozen import NamedTuple
 from mtpfix.model import Cell
@@ -36,13 +34,13 @@ MAX_PIECE = 1 << 20  # characters from tensor to tensor: more is blanks, which w
 _CHARACTER = r'[^"\\\x00-\x1f]'
 _STRING = f'"{_CHARACTER}*+"'  # possessive: a million of them leave nothing to come back to
 _NUMBER = "(?:0|[1-9][0-9]{0,18})"
-_METADATA = re.compile(rf'\{{"{METADATA}":\{{(?:{_STRING}:{_STRING}(?:,{_STRING}:{_STRING})*+)?+\}},"')
+_METADATA = re.compile(rf'\{{"{METADATA}": ?\{{(?:{_STRING}: ?{_STRING}(?:, ?{_STRING}: ?{_STRING})*+)?+\}}, ?"')
 _TAIL = re.compile(
-    rf'({_CHARACTER}*)" *:\{{"dtype":"([A-Z0-9_]+)","shape":\[((?:{_NUMBER}(?:,{_NUMBER})*)?)\],"data_offsets":'
+    rf'({_CHARACTER}*)" *: ?\{{"dtype": ?"([A-Z0-9_]+)", ?"shape": ?\[((?:{_NUMBER}(?:, ?{_NUMBER})*)?)\]'
+    ', ?"data_offsets": ?'
 )
-_BEGIN, _BETWEEN, _END = '{"', ']},"', "]}}"
+_BEGIN, _END = '{"', "]}}"
 _LOOSE = re.compile(rf"\{{{_STRING}: ")
-_MAX_LOOSE = 1 << 25  # bytes that are copied to be without blanks; the largest headers have 20 MB
 
 
 class _Unusual(Exception):
@@ -92,29 +90,9 @@ def fold(header: bytes, data_bytes: int, root: Tails) -> Folded | None:
     """The tensors of a header, module by module. None where it is not canonical; it may be valid all the same."""
     try:
         text = header.decode("utf-8")
-        if not _LOOSE.match(text):
-            return _walk(text, *_bounds(text), data_bytes, root)
-        text = _tight(text)
-        return _known(_walk(text, *_bounds(text), data_bytes, root))
+        return _walk(text, *_bounds(text), data_bytes, root)
     except (_Unusual, UnicodeDecodeError):
         return None
-
-
-def _tight(text: str) -> str:
-    """The text without the blanks that `json.dumps` writes."""
-    if len(text) > _MAX_LOOSE:
-        raise _Unusual
-    return text.replace('": ', '":').replace(", ", ",")
-
-
-def _known(folded: Folded) -> Folded:
-    """What a text without its blanks lists, unless they may have been taken out of a name: behind a comma."""
-    names = chain(folded.singles, *((block.holder, *block.cells) for block in folded.blocks))
-    every = chain(folded.singles.values(), *(block.cells.values() for block in folded.blocks))
-    suffixes = (cell.suffix for cells in {id(cells): cells for cells in every}.values() for cell in cells)
-    if "," in "".join(chain(names, suffixes)):
-        raise _Unusual
-    return folded
 
 
 def _bounds(text: str) -> tuple[int, int]:
@@ -131,10 +109,11 @@ def _bounds(text: str) -> tuple[int, int]:
 def _walk(text: str, place: int, end: int, data_bytes: int, root: Tails) -> Folded:
     """What the text lists between two places."""
     modules: dict[str, Tails] = {}
-    so_far, experts = modules.get, Experts(text, modules, root)
+    spelling = LOOSE if _LOOSE.match(text) else TIGHT
+    so_far, experts, step = modules.get, Experts(text, modules, root, spelling), len(spelling.between)
     cut = count = data = 0
     while cut != end:
-        cut = _cut(text, place, end)
+        cut = _cut(text, spelling.between, place, end)
         head, _, offsets = text[place:cut].rpartition("[")
         module, _, tail = head.rpartition(".")
         expert = expert_of(module)
@@ -145,11 +124,11 @@ def _walk(text: str, place: int, end: int, data_bytes: int, root: Tails) -> Fold
                 count += taken.tensors
                 continue
         size, modules[module] = so_far(module, root)[tail]
-        if offsets != f"{data},{data + size}" or (not module and head.startswith(".")):
+        if offsets != f"{data}{spelling.comma}{data + size}" or (not module and head.startswith(".")):
             raise _Unusual
         if expert:
             experts.add(module[len(expert) :], tail, size)
-        place, data = cut + len(_BETWEEN), data + size
+        place, data = cut + step, data + size
         count += 1
     if data != data_bytes or not is_plain("".join([*modules, *experts.runs])):
         raise _Unusual
@@ -165,9 +144,9 @@ def _blocks(runs: Mapping[str, Sequence[Run]]) -> Iterator[Block]:
         yield Block(holder, tuple(run.numbers), cells, run.before)
 
 
-def _cut(text: str, place: int, end: int) -> int:
+def _cut(text: str, between: str, place: int, end: int) -> int:
     """Where the offsets of the tensor at a place end."""
-    cut = text.find(_BETWEEN, place, end)
+    cut = text.find(between, place, end)
     cut = end if cut < 0 else cut
     if cut - place > MAX_PIECE:
         raise _Unusual

@@ -10,13 +10,12 @@ equal counts as read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate, chain
 from typing import Any
 
 from mtpfix.frozen import NamedTuple
 
-_BETWEEN = ']},"'
 _MOST = 1024  # experts that are looked for at once
 _MORE = 4  # times as many as were found alike before
 _MOST_ROWS = 64  # tensors of an expert
@@ -25,6 +24,17 @@ _SLACK = 4  # characters by which a number and two offsets are shorter than thos
 _SCALAR = 4  # bytes of a scale that is one number
 _MOST_SCALARS, _CHUNK = 1 << 16, 1 << 8
 _OFFSETS = 64  # characters that a number and two offsets take at most
+
+
+class Spelling(NamedTuple):
+    """What stands between the offsets of a tensor and the next name, and between two offsets."""
+
+    between: str
+    comma: str
+
+
+TIGHT = Spelling(']},"', ",")
+LOOSE = Spelling(']}, "', ", ")
 
 
 class _Row(NamedTuple):
@@ -68,10 +78,10 @@ class Experts:
     runs     holder (`model.layers.3.mlp.experts.`) -> what was taken; no expert is in `modules` and in a run
     """
 
-    def __init__(self, text: str, modules: dict[str, Any], root: Any) -> None:
+    def __init__(self, text: str, modules: dict[str, Any], root: Any, spelling: Spelling = TIGHT) -> None:
         self.at = ""
         self.runs: dict[str, list[Run]] = {}
-        self._text, self._modules, self._root = text, modules, root
+        self._text, self._modules, self._root, self._spelling = text, modules, root, spelling
         self._holder = ""
         self._rows: list[_Row] = []  # of the expert before, which began at `_began` and is so long
         self._began = self._length = 0
@@ -123,7 +133,8 @@ class Experts:
         width, slack = len(number), len(self._rows) * _SLACK
         reach = self._length + slack + _OFFSETS + max(len(mark), len(self._rows[-1].text))
         last = text.find(self._rows[-1].text, stop, stop + reach) if text.startswith(mark, stop) else -1
-        if last < 0 or text.startswith(f"{holder}{number}.", text.find(_BETWEEN, last) + len(_BETWEEN)):
+        between = self._spelling.between
+        if last < 0 or text.startswith(f"{holder}{number}.", text.find(between, last) + len(between)):
             return []
         while stop >= 0 and len(numbers) < self._most:
             if not text.startswith(holder, stop - width - len(holder)):
@@ -140,12 +151,13 @@ class Experts:
         """The first experts of these that stand at a place as foretold, and where they end."""
         if not numbers:
             return [], place
-        foretold, whole = _foretold(holder, numbers, self._rows, data), len(numbers)
-        begin, end = place - len(_BETWEEN), len(foretold)
+        between = self._spelling.between
+        foretold, whole = _foretold(holder, numbers, self._rows, data, self._spelling), len(numbers)
+        begin, end = place - len(between), len(foretold)
         if not self._text.startswith(foretold, begin):
             equal = _equal(self._text, begin, foretold)
-            whole = max(0, foretold.count(_BETWEEN, 0, equal) - 1) // len(self._rows)
-            end = foretold.find(f"{_BETWEEN}{holder}{numbers[whole]}{self._rows[0].text}") + len(_BETWEEN)
+            whole = max(0, foretold.count(between, 0, equal) - 1) // len(self._rows)
+            end = foretold.find(f"{between}{holder}{numbers[whole]}{self._rows[0].text}") + len(between)
         self._most = min(_MOST, max(self._most, _MORE * whole)) if whole else max(_MORE, self._most // _MORE)
         return numbers[:whole], begin + end
 
@@ -213,33 +225,39 @@ def _equal(text: str, place: int, other: str) -> int:
     return low
 
 
-def _foretold(holder: str, numbers: list[str], rows: Sequence[_Row], data: int) -> str:
+def _foretold(holder: str, numbers: list[str], rows: Sequence[_Row], data: int, spelling: Spelling) -> str:
     """The text of experts of these numbers, from the end of the tensor before them to the next name."""
     count, wide = len(numbers), len(rows)
-    experts, names = [f"{_BETWEEN}{holder}{number}" for number in numbers], [""] * (count * wide)
+    experts, names = [f"{spelling.between}{holder}{number}" for number in numbers], [""] * (count * wide)
     for at in range(wide):
         names[at::wide] = experts
-    columns = names, [row.text for row in rows] * count, *_offsets([row.size for row in rows] * count, data)
+    columns = (
+        names,
+        [row.text for row in rows] * count,
+        *_offsets([row.size for row in rows] * count, data, spelling.comma),
+    )
     parts = [""] * (len(columns) * count * wide)
     for at, column in enumerate(columns):
         parts[at :: len(columns)] = column
-    parts.append(_BETWEEN)
+    parts.append(spelling.between)
     return "".join(parts)
 
 
-def _offsets(sizes: list[int], data: int) -> tuple[list[str], ...]:
+def _offsets(sizes: list[int], data: int, comma: str) -> tuple[list[str], ...]:
     """The offsets of tensors of these sizes from a place in the data on, in pieces."""
     first, odd = divmod(data, _SCALAR)
     end = first + len(sizes)
     if not odd and end < _MOST_SCALARS and sizes.count(_SCALAR) == len(sizes):
-        some = [*chain.from_iterable(map(_scalars, range(first // _CHUNK, end // _CHUNK + 1)))]
+        some = [*chain.from_iterable(map(partial(_scalars, comma), range(first // _CHUNK, end // _CHUNK + 1)))]
         return (some[first % _CHUNK : first % _CHUNK + len(sizes)],)
     bounds = tuple(accumulate(chain((data,), sizes)))
     texts = ("%d " * len(bounds) % bounds).split()
-    return texts[:-1], [","] * len(sizes), texts[1:]
+    return texts[:-1], [comma] * len(sizes), texts[1:]
 
 
-@lru_cache(maxsize=_MOST_SCALARS // _CHUNK)
-def _scalars(chunk: int) -> list[str]:
+@lru_cache(maxsize=2 * _MOST_SCALARS // _CHUNK)
+def _scalars(comma: str, chunk: int) -> list[str]:
     """The offsets of scalars that follow one another: every shard has them, and they come first."""
-    return [f"{at},{at + _SCALAR}" for at in range(chunk * _CHUNK * _SCALAR, (chunk + 1) * _CHUNK * _SCALAR, _SCALAR)]
+    return [
+        f"{at}{comma}{at + _SCALAR}" for at in range(chunk * _CHUNK * _SCALAR, (chunk + 1) * _CHUNK * _SCALAR, _SCALAR)
+    ]
