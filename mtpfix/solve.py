@@ -462,7 +462,10 @@ class Solver:
         """What is to be spelled, each with its alternatives."""
         if not wanted:
             return []
-        covered, exactly = Coverage(self.fmt, kept), frozenset(kept).__contains__
+        covered, held = Coverage(self.fmt, kept), frozenset(kept)
+
+        def exactly(name: str) -> bool:
+            return name in held or not held.isdisjoint(self.fmt.spellings(name, "leaf", kept)[:1])
 
         def leaf(unit: Unit, name: str) -> Leaf:
             return self._leaf(unit, name, exactly if unit.name in halved else covered, wanted)

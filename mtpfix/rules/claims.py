@@ -44,7 +44,7 @@ def claims(
         after = still.pop(key_of(item), None)
         same = _alike(item, after)
         fragment = fragments[id(item.judge)]
-        at_fault = (None, "") if home.plain_anyhow(item, fragment) else _entry_at_fault(item, fragment)
+        at_fault = home.entry_at_fault(item, fragment)
         claim = Claim(item, not same, *at_fault, home.collision(item.judge), home.beside(item, fragment))
         out.setdefault(home.rule(claim, fragment), []).append(claim)
         if after is not None and not same:
@@ -73,13 +73,6 @@ def _alike(before: Mismatch, after: Mismatch | None) -> bool:
     if before.answer.error != after.answer.error:
         return False
     return bool(after.answer.cause.pointer) or not before.answer.cause.pointer
-
-
-def _entry_at_fault(item: Mismatch, fragment: Fragment | None) -> tuple[Location | None, str]:
-    cause = item.answer.cause
-    if not cause.pointer or fragment is None:
-        return None, ""
-    return Location(fragment.file, fragment.pointer + cause.pointer), cause.entry
 
 
 def _rows_listed(found: Iterable[Mismatch]) -> Mapping[int, Sequence[Row]]:
@@ -158,12 +151,39 @@ class _Home:
         answers = zip(rows, judge.answers(self.world, value, rows, shared), strict=True)
         return frozenset(row.unit.name for row, answer in answers if answer.decision == "plain")
 
+    def entry_at_fault(self, item: Mismatch, fragment: Fragment | None) -> tuple[Location | None, str]:
+        """The place of the entry that decided, or of the one that names the module itself."""
+        cause = item.answer.cause
+        if not cause.pointer or fragment is None or self.plain_anyhow(item, fragment):
+            return None, ""
+        own = self._own(item, fragment)
+        return (
+            self._listed_at(own, fragment)
+            if own
+            else (Location(fragment.file, fragment.pointer + cause.pointer), cause.entry)
+        )
+
     def entry_that_stays(self, item: Mismatch, fragment: Fragment | None) -> tuple[Location | None, str]:
         """The place, before the plan, of an entry that is still at fault after it; nothing for one that comes."""
-        entry, where = item.answer.cause.entry, self._where(fragment)
-        if not entry or where is None or fragment is None or entry not in where.entries:
+        entry = item.answer.cause.entry
+        if not entry or fragment is None or self.plain_anyhow(item, fragment):
             return None, ""
-        if self.plain_anyhow(item, fragment):
+        return self._listed_at(self._own(item, fragment) or entry, fragment)
+
+    def _own(self, item: Mismatch, fragment: Fragment) -> str:
+        """The entry for a shard of a fused module that is listed where the engine cites the first shard's, or ""."""
+        name, ask, cited = item.row.unit.name, item.row.ask, item.answer.cause.entry
+        fmt, entries = self._list_of(fragment)
+        if fmt is None or ask is None or ask.runtime.rpartition(".")[2] not in item.judge.packed:
+            return ""
+        if item.kind != "unexpected" or fmt.covers(cited, name):
+            return ""
+        return next((entry for entry in entries if fmt.covers(entry, name)), "")
+
+    def _listed_at(self, entry: str, fragment: Fragment) -> tuple[Location | None, str]:
+        """The place of an entry of the list, if it holds it."""
+        where = self._where(fragment)
+        if where is None or entry not in where.entries:
             return None, ""
         step = pointer(entry) if where.keyed else f"/{where.places[where.entries.index(entry)]}"
         return Location(fragment.file, fragment.pointer + where.pointer + step), entry
@@ -250,13 +270,13 @@ class _Home:
             return "MTP008"
         place = (claim.location.file, claim.location.pointer)
         if place not in self._broad:
-            self._broad[place] = self._covers_plain(claim.location, claim.entry)
+            self._broad[place] = self._covers_plain(claim.location, claim.entry, claim.mismatch.row.unit.name)
         return "MTP004" if self._broad[place] else "MTP005"
 
-    def _covers_plain(self, location: Location, entry: str) -> bool:
+    def _covers_plain(self, location: Location, entry: str, name: str) -> bool:
         """Whether an entry is meant for modules that are stored plain: it covers a whole layer of them, or more of them
-        than of quantized ones."""
-        quantized: set[str] = set()
+        than of quantized ones, of which `name` is one."""
+        quantized = {name}
         plain: set[str] = set()
         for table in self.tables:
             if table.fragment is not None and table.fragment.file == location.file:

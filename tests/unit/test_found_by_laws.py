@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from checkpoints import ABSENT, MODELS, build, glm5_next, qwen3_5
-from recorded import recorded
+from checkpoints import ABSENT, MODELS, build, glm5_next, qwen3_5, rewritten
+from recorded import MAKERS, recorded
 
 from mtpfix.analysis import analyse
 from mtpfix.model import Report
@@ -117,3 +117,33 @@ def test_no_entry_makes_plain_experts_load_in_w8a8_int8(dense: bool) -> None:
     assert draft(report, "sglang", "0.5.23") == ("loads" if dense else "degrades")
     listed = analyse(build(made, "w8a8-int8", [*made.kept, "re:^mtp.*"]), scope="all")
     assert draft(listed, "sglang", "0.5.23") == ("loads" if dense else "fails")
+
+
+def test_a_shard_that_is_described_is_not_described_twice() -> None:
+    """vLLM-Ascend asks the description for all shards of a fused linear (vllm-ascend-0.24.0rc1
+    quantization/modelslim_config.py); its entries end in `.weight`, where others name the module."""
+    made = recorded("pangu_ultra_moe")
+    listed = ["model.layers.3.mlp.shared_experts.up_proj.weight", "model.layers.3.self_attn.kv_a_proj_with_mqa.weight"]
+    report = analyse(build(made, "modelslim", listed), scope="all")
+    added = {edit.pointer.rpartition("/")[2] for edit in report.plan.edits}
+    assert "model.layers.3.mlp.shared_experts.gate_proj.weight" in added
+    assert added.isdisjoint(listed)
+    assert {edit.op for edit in report.plan.edits} == {"add"}
+
+
+def test_a_listed_shard_is_at_fault_itself_and_not_the_first_of_its_linear() -> None:
+    """vLLM goes by all shards of a fused linear and knows no entry but the first shard's for it (vllm-0.33.0
+    quantization/utils/quant_utils.py:596-693). Beside a shard that is stored quantized the others are to be listed;
+    the entry that is wrong, before the plan and after, is the one for the quantized shard."""
+    made = MAKERS["inkling"](layers=2, experts=2, drafts=1)
+    wrong = "model.mtp.layers.0.transformer_block.attn.wv_dv"
+    checkpoint = build(made, "mxfp8-method", [*made.kept, wrong], stored={wrong: "mxfp8"})
+    first = analyse(checkpoint, scope="all")
+    second = analyse(rewritten(checkpoint, first.plan.after), scope="all")
+    assert "model.mtp.layers.0.transformer_block.attn.wq_du" in {edit.value for edit in first.plan.edits}
+    for report in (first, second):
+        found = [finding for finding in report.findings if finding.rule in ("MTP004", "MTP005")]
+        assert [finding.rule for finding in found] == ["MTP005"]
+        assert found[0].modules == (wrong,)
+        places = {place.pointer for place in found[0].locations}
+        assert places == {f"/quantization_config/ignored_layers/{len(made.kept)}"}
