@@ -10,9 +10,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from mtpfix import analysis
 from mtpfix.checkpoint import opening
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.source import parse
@@ -59,7 +58,9 @@ def check(
     Raises UnreadableError where nothing can be concluded, UsageError for an engine that is none.
     """
     with opening.naming(os.fspath(source)):
-        checkpoint = read(source, access, keep_index=unsafe)
+        checkpoint = _read(source, access, keep_index=unsafe, meanwhile=_prepare)
+        from mtpfix import analysis
+
         return analysis.analyse(checkpoint, engines=_each(engines), scope=_known(scope), unsafe=unsafe, atlas=atlas)
 
 
@@ -296,6 +297,8 @@ def override(source: Pathish, engine: str, *, access: Access | None = None) -> O
 def draft_tensors(source: Pathish, *, access: Access | None = None) -> tuple[DraftRow, ...]:
     """The draft's tensors, in the order of the files."""
     with opening.naming(os.fspath(source)):
+        from mtpfix import analysis
+
         return analysis.draft_rows(read(source, access))
 
 
@@ -336,10 +339,18 @@ def read(source: Pathish, access: Access | None = None, *, keep_index: bool = Fa
 
     keep_index  of a directory or bundle the index is kept even where it says what the headers say
     """
+    return _read(source, access, keep_index=keep_index)
+
+
+def _read(source: Pathish, access: Access | None, **options: Any) -> Checkpoint:
     access = access or Access()
     with opening.naming(os.fspath(source)):
-        look = partial(opening.read, access=access, keep_index=keep_index)
-        return _steady(parse(source, access.revision), look)
+        return _steady(parse(source, access.revision), partial(opening.read, access=access, **options))
+
+
+def _prepare() -> None:
+    """Import what reads nothing and takes as long as some shards."""
+    import mtpfix.analysis  # noqa: F401
 
 
 def _each(texts: str | Sequence[str]) -> tuple[str, ...]:

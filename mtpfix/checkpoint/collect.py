@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 
 from mtpfix.checkpoint.canonical import Folded, Tails, fold
@@ -98,18 +98,23 @@ class Collector:
         ]
         return marshal.dumps((self.plain, [[tuple(cell) for cell in cells] for cells in table], rows))
 
-    def unpack(self, packed: bytes) -> None:
-        """Take in the shards of another collector, as if they had been added here."""
+    def unpack(self, packed: bytes, shards: Sequence[str]) -> bool:
+        """Take in these shards of another collector, as if they had been added here; False where it lacks one."""
         plain, table, rows = marshal.loads(packed)  # noqa: S302 - from this very program
+        by_name = {row[0]: row for row in rows}
+        if not by_name.keys() >= {*shards}:
+            return False
         known = [self._shared(tuple(Cell(*cell) for cell in cells)) for cells in table]
         self.plain = self.plain and plain
-        for shard, size, tensors, singles, blocks in rows:
+        for shard in shards:
+            _, size, tensors, singles, blocks = by_name[shard]
             held = [
                 Block(holder, numbers, {rest: known[at] for rest, at in cells.items()}, before)
                 for holder, numbers, cells, before in blocks
             ]
             folded = Folded(tensors, {name: known[at] for name, at in singles.items()}, tuple(held))
             self._add(shard, size, folded)
+        return True
 
     def settle(self, opened: Collection[str] = ()) -> None:
         """Join modules that lie in several shards. Of a tensor with several copies the last of `opened` is kept, which

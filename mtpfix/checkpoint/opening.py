@@ -8,22 +8,26 @@ from contextlib import contextmanager
 
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.local import Folder
-from mtpfix.checkpoint.reading import Files, read_checkpoint
+from mtpfix.checkpoint.reading import Files, Meanwhile, read_checkpoint
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Checkpoint, Source
 
 
-def read(source: Source, access: Access, *, keep_index: bool = False) -> Checkpoint:
+def read(
+    source: Source, access: Access, *, keep_index: bool = False, meanwhile: Meanwhile = lambda: None
+) -> Checkpoint:
     """The checkpoint of a source. Raises UnreadableError.
 
     keep_index  the index is kept though it is in step, unless the source is on the Hub
+    meanwhile   done once another process reads files, too, where one does
     """
     if source.kind == "hub":
         from mtpfix.checkpoint.hub import read_hub
 
         return read_hub(source, access)
     with opened(source, access) as (found, files):
-        return read_checkpoint(found, files, keep_index=keep_index, forks=access.forks and source.kind == "local")
+        forks = access.forks and source.kind == "local"
+        return read_checkpoint(found, files, keep_index=keep_index, meanwhile=meanwhile if forks else None)
 
 
 @contextmanager

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from mtpfix.checkpoint.apart import apart, possible
+from mtpfix.checkpoint.apart import Ends, apart, possible
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.index import (
     SUFFIX,
@@ -24,7 +24,9 @@ from mtpfix.errors import UnreadableError
 from mtpfix.frozen import Protocol
 from mtpfix.model import Checkpoint, Index, JsonFile, Problem, RawModule, Source
 
-_MUCH = 4 << 20  # bytes of headers that are worth another process
+_MUCH = 4 << 20  # bytes of headers that are worth another process,
+_FEW = 4  # which as few shards are not
+_KEPT = 4 << 20
 _OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".npz")
 
 _WHERE = {
@@ -34,6 +36,7 @@ _WHERE = {
 }
 
 HeaderRow = tuple[str, bytes, int]
+Meanwhile = Callable[[], object]
 
 
 class Files(Protocol):
@@ -52,8 +55,12 @@ class Files(Protocol):
         """Name, header (without its length) and file size of each safetensors file, in the order asked for."""
 
 
-def read_checkpoint(source: Source, files: Files, *, keep_index: bool = False, forks: bool = False) -> Checkpoint:
-    """The checkpoint that these files make. `forks`: another process may read half of them.
+def read_checkpoint(
+    source: Source, files: Files, *, keep_index: bool = False, meanwhile: Meanwhile | None = None
+) -> Checkpoint:
+    """The checkpoint that these files make.
+
+    meanwhile  what there is to do for this process once another one reads some of the files; None: this one reads all
 
     `Checkpoint.files` holds the index only where it is out of step with the headers, or with `keep_index`. Raises
     UnreadableError where config.json or every weight file is missing, and for any file of a kind that engines read and
@@ -64,8 +71,10 @@ def read_checkpoint(source: Source, files: Files, *, keep_index: bool = False, f
     parsed, problems = _json_files(files, names)
     with paused_collection():
         collector = Collector()
-        collect = _collect_apart if forks else _collect
-        collect(collector, files, shard_names(names))
+        if meanwhile is None or not _worth_another(files, shard_names(names)):
+            _collect(collector, files, shard_names(names))
+        else:
+            _collect_apart(collector, files, shard_names(names), meanwhile)
         index = _index(collector, files, names, parsed, problems, keep_index=keep_index)
     if not collector.shards:
         raise _no_weights(source, names, index)
@@ -106,36 +115,42 @@ def _json_files(files: Files, names: Sequence[str]) -> tuple[dict[str, JsonFile]
     return parsed, problems
 
 
-def _collect(collector: Collector, files: Files, shards: Sequence[str]) -> int:
-    """Take in some shards; the bytes of their headers."""
-    read = 0
+def _collect(collector: Collector, files: Files, shards: Sequence[str]) -> None:
     for shard, header, size in files.headers(shards):
         collector.add_header(shard, header, size)
-        read += len(header)
-    return read
 
 
-def _collect_apart(collector: Collector, files: Files, shards: Sequence[str]) -> None:
-    """Take in the shards, half of them read by another process where that is worth it."""
-    first, rest = shards[:1], shards[1:]
-    half = len(rest) // 2 if _collect(collector, files, first) * len(rest) > _MUCH and possible() else len(rest)
-    here, there = rest[:half], rest[half:]
-    if not there:
-        _collect(collector, files, here)
+def _worth_another(files: Files, shards: Sequence[str]) -> bool:
+    """Whether shards like the first one are work for two processes."""
+    if len(shards) < _FEW or not possible():
+        return False
+    return sum(len(header) for _, header, _ in files.headers(shards[:1])) * len(shards) > _MUCH
+
+
+def _collect_apart(collector: Collector, files: Files, shards: Sequence[str], meanwhile: Meanwhile) -> None:
+    """Take in the shards, some of them read by another process, which begins with the last one."""
+    try:
+        ends, mine = Ends(len(shards)), list[str]()
+        bytes(_KEPT)  # glibc keeps blocks of a size that was freed once (mallopt(3)); else each header takes new pages
+    except OSError:  # no memory to share
+        _collect(collector, files, shards)
         return
 
     def work() -> bytes:
         other = Collector()
-        _collect(other, files, there)
+        for place in ends.back():
+            _collect(other, files, shards[place : place + 1])
         return other.packed()
 
     with apart(work) as result:
-        _collect(collector, files, here)
+        meanwhile()
+        for place in ends.front():
+            mine += shards[place : place + 1]
+            _collect(collector, files, mine[-1:])
         packed = result()
-    if packed is None:
-        _collect(collector, files, there)
-    else:
-        collector.unpack(packed)
+    rest = shards[len(mine) :]
+    if packed is None or not collector.unpack(packed, rest):
+        _collect(collector, files, rest)
 
 
 def _consolidated(files: Files, shards: Sequence[str]) -> Mapping[str, RawModule]:

@@ -56,13 +56,13 @@ def command(ctx: click.Context, /, **values: Any) -> None:
 
 def run(chosen: Options) -> int:
     """Check every source, write one answer; the exit code."""
-    from mtpfix.rules import BY_CODE
-
     failures: list[int] = []
     several = len(chosen.sources) > 1
     with chosen.remote.watched(chosen.sources), nullcontext() if several else _kept():
         reports = tuple(_reports(chosen, failures))
     if reports:
+        from mtpfix.rules import BY_CODE  # not before reading, beside which it is imported
+
         result = CheckResult(reports, BY_CODE, several)
         write(chosen.format(result, page_for(chosen.output)), chosen.output, _about(result) if chosen.output else "")
     if several and failures:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -60,11 +63,13 @@ def together(place: Path) -> Checkpoint:
 
 @pytest.mark.usefixtures("worth_it")
 def test_it_is_the_same_checkpoint(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unpacked: list[int] = []
+    unpacked: list[str] = []
     whole = Collector.unpack
-    monkeypatch.setattr(Collector, "unpack", lambda self, packed: (unpacked.append(len(packed)), whole(self, packed)))
-    assert together(place) == alone(place)
-    assert len(unpacked) == 1
+    monkeypatch.setattr(Collector, "unpack", lambda self, *what: unpacked.extend(what[1]) or whole(self, *what))
+    waiting = partial(time.sleep, 0.2)  # while the other process reads some
+    assert read(Source("local", str(place)), Access(forks=True), meanwhile=waiting) == alone(place)
+    assert unpacked
+    assert unpacked == [f"model-{number}.safetensors" for number in range(7)][-len(unpacked) :]
     assert [module.name for module in together(place).modules.values()] == [*alone(place).modules]
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, 0)  # no process is left
@@ -110,6 +115,36 @@ def test_what_the_other_process_cannot_do_is_done_here(place: Path, monkeypatch:
 
     monkeypatch.setattr(os, "fork", refused)
     assert together(place) == alone(place)
+
+
+@pytest.mark.usefixtures("worth_it")
+def test_what_the_other_process_left_out_is_read_here(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here, back = os.getpid(), apart.Ends.back
+    monkeypatch.setattr(apart.Ends, "back", lambda self: islice(back(self), 1, None))
+    assert together(place) == alone(place)
+    monkeypatch.setattr(apart.Ends, "back", lambda self: () if os.getpid() != here else back(self))
+    assert together(place) == alone(place)
+
+
+@pytest.mark.usefixtures("worth_it")
+def test_without_memory_to_share_all_is_read_here(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: int) -> None:
+        raise OSError
+
+    monkeypatch.setattr("mmap.mmap", refused)
+    assert together(place) == alone(place)
+
+
+@pytest.mark.parametrize("turns", [(0,) * 9, (1,) * 9, (0, 1) * 5, (1, 0, 0, 0, 1, 0, 1, 1, 1)])
+def test_two_ends_meet(turns: tuple[int, ...]) -> None:
+    ends = apart.Ends(6)
+    ways, taken = (ends.front(), ends.back()), ([], [])  # type: ignore[var-annotated]
+    for turn in turns:
+        taken[turn].extend(islice(ways[turn], 1))
+    for way, some in zip(ways, taken, strict=True):
+        some.extend(way)
+    front, back = taken
+    assert [*front, *reversed(back)] == [*range(6)]
 
 
 def test_a_result_that_is_cut_short_is_none() -> None:
