@@ -10,10 +10,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from mtpfix.checkpoint import opening
 from mtpfix.checkpoint.access import Access
+from mtpfix.checkpoint.second import Second
 from mtpfix.checkpoint.source import parse
 from mtpfix.errors import FindingsError, UnreadableError, UsageError
 from mtpfix.frozen import replace
@@ -57,11 +58,22 @@ def check(
 
     Raises UnreadableError where nothing can be concluded, UsageError for an engine that is none.
     """
-    with opening.naming(os.fspath(source)):
-        checkpoint = _read(source, access, keep_index=unsafe, meanwhile=_prepare)
+    chosen, access = _known(scope), access or Access()
+
+    def study(checkpoint: Checkpoint) -> Report:
         from mtpfix import analysis
 
-        return analysis.analyse(checkpoint, engines=_each(engines), scope=_known(scope), unsafe=unsafe, atlas=atlas)
+        return analysis.analyse(checkpoint, engines=_each(engines), scope=chosen, unsafe=unsafe, atlas=atlas)
+
+    def look(there: Source) -> Report:
+        with Second(_prepare, presumes=True) as second:
+            report = study(opening.read(there, access, keep_index=unsafe, second=second))
+            if second.confirmed():
+                return report
+        return study(opening.read(there, access, keep_index=unsafe))
+
+    with opening.naming(os.fspath(source)):
+        return _steady(parse(source, access.revision), look)
 
 
 def plan(report: Report) -> Plan:
@@ -339,13 +351,10 @@ def read(source: Pathish, access: Access | None = None, *, keep_index: bool = Fa
 
     keep_index  of a directory or bundle the index is kept even where it says what the headers say
     """
-    return _read(source, access, keep_index=keep_index)
-
-
-def _read(source: Pathish, access: Access | None, **options: Any) -> Checkpoint:
     access = access or Access()
     with opening.naming(os.fspath(source)):
-        return _steady(parse(source, access.revision), partial(opening.read, access=access, **options))
+        look = partial(opening.read, access=access, keep_index=keep_index)
+        return _steady(parse(source, access.revision), look)
 
 
 def _prepare() -> None:

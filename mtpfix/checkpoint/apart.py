@@ -1,20 +1,14 @@
-"""Work done in another process, where that is possible and costs nobody anything: the one place that forks.
-
-Headers of a large checkpoint are parsed in half the time where a second processor is idle: one process begins with the
-first shard, the other with the last one, until they meet. What cannot be done apart is done here: no fork, no result,
-and nobody is told.
-"""
+"""Another process of this program, where one costs nobody anything: the one place that forks."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import count
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
-Result = Callable[[], bytes | None]
 _LENGTH = 8
 _FRONT, _BACK = 0, 1
 
@@ -25,41 +19,77 @@ def possible() -> bool:
     return hasattr(os, "fork") and affinity is not None and len(affinity(0)) > 1 and threading.active_count() == 1
 
 
-@contextmanager
-def apart(work: Callable[[], bytes]) -> Iterator[Result]:
-    """Begin some work in another process; what is yielded waits for its result, None where it has none.
+class Line:
+    """A line to another process. What does not arrive whole does not arrive."""
 
-    The process is gone at the end, whatever happens.
-    """
-    import signal
+    def __init__(self, reading: int, writing: int) -> None:
+        self._reading: BinaryIO = open(reading, "rb")  # noqa: SIM115 - closed below
+        self._writing: BinaryIO = open(writing, "wb")  # noqa: SIM115
 
-    try:
-        reading, writing = os.pipe()
-    except OSError:
-        yield lambda: None
-        return
-    with open(reading, "rb") as pipe:
+    def send(self, message: bytes) -> bool:
+        """Whether it could be sent."""
         try:
-            child = os.fork()
+            self._writing.write(len(message).to_bytes(_LENGTH, "little") + message)
+            self._writing.flush()
         except OSError:
-            os.close(writing)
-            yield lambda: None
-            return
-        if not child:
-            _work(work, writing)
-        os.close(writing)
+            return False
+        return True
+
+    def receive(self) -> bytes | None:
+        """The next message, once it is there; None where the other process has ended instead."""
+        length = int.from_bytes(self._reading.read(_LENGTH).ljust(_LENGTH, b"\xff"), "little", signed=True)
+        message = self._reading.read(length) if length >= 0 else b""
+        return message if len(message) == length else None
+
+    def close(self) -> None:
+        for file in (self._reading, self._writing):
+            with suppress(OSError):  # what was not sent
+                file.close()
+
+
+class Process:
+    """A process that does some work and ends. Raises OSError where there can be none.
+
+    What fails in it is told by nobody: who waits for a message gets none.
+    """
+
+    def __init__(self, work: Callable[[Line], object]) -> None:
+        ours, theirs = os.pipe(), os.pipe()
         try:
-            yield lambda: _whole(pipe.read())
-        finally:
-            with suppress(OSError):
-                os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+            self._child = os.fork()
+        except OSError:
+            for end in (*ours, *theirs):
+                os.close(end)
+            raise
+        if not self._child:
+            _work(work, ours[0], theirs[1], (ours[1], theirs[0]))
+        os.close(ours[0])
+        os.close(theirs[1])
+        self.line = Line(theirs[0], ours[1])
+
+    def end(self) -> None:
+        """It is gone, whatever it was doing."""
+        import signal
+
+        with suppress(OSError):
+            os.kill(self._child, signal.SIGKILL)
+        os.waitpid(self._child, 0)
+        self.line.close()
+
+
+def _work(work: Callable[[Line], object], reading: int, writing: int, others: tuple[int, int]) -> NoReturn:
+    try:
+        for end in others:
+            os.close(end)
+        work(Line(reading, writing))
+    finally:
+        os._exit(0)
 
 
 class Ends:
     """A list that two processes go through, one from each end; both see how far the other one is.
 
-    Where they meet, both may take the same item.
+    Where they meet, both may take the same item. Raises OSError where there is no memory to share.
     """
 
     def __init__(self, length: int) -> None:
@@ -83,19 +113,3 @@ class Ends:
                 return
             self._seen[_BACK] = place
             yield place
-
-
-def _work(work: Callable[[], bytes], writing: int) -> NoReturn:
-    """Do the work and write the result behind its length. What fails is done again by who waits, and told there."""
-    try:
-        result = work()
-        with open(writing, "wb") as pipe:
-            pipe.write(len(result).to_bytes(_LENGTH, "little") + result)
-    finally:
-        os._exit(0)
-
-
-def _whole(answer: bytes) -> bytes | None:
-    """The result; None where the process did not come to its end."""
-    result = answer[_LENGTH:]
-    return result if answer and int.from_bytes(answer[:_LENGTH], "little") == len(result) else None

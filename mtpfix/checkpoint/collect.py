@@ -46,6 +46,11 @@ class Collector:
         """The modules by name, in shard and header order; complete after `settle`."""
         return Modules(self._singles, self._blocks)
 
+    @property
+    def comparable(self) -> bool:
+        """Whether the text of an index that says the same can be foretold."""
+        return self.plain and not self.duplicates
+
     def by_shard(self) -> Iterator[Modules]:
         """What each shard holds by itself, in the order in which they came."""
         for shard, folded in self._parts:

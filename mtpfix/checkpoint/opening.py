@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.local import Folder
-from mtpfix.checkpoint.reading import Files, Meanwhile, read_checkpoint
+from mtpfix.checkpoint.reading import Files, read_checkpoint
+from mtpfix.checkpoint.second import Second
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Checkpoint, Source
 
 
-def read(
-    source: Source, access: Access, *, keep_index: bool = False, meanwhile: Meanwhile = lambda: None
-) -> Checkpoint:
+def read(source: Source, access: Access, *, keep_index: bool = False, second: Second | None = None) -> Checkpoint:
     """The checkpoint of a source. Raises UnreadableError.
 
     keep_index  the index is kept though it is in step, unless the source is on the Hub
-    meanwhile   done once another process reads files, too, where one does
+    second      the other process that reads some of it, where `access` lets one; None: one that ends with the reading
     """
     if source.kind == "hub":
         from mtpfix.checkpoint.hub import read_hub
 
         return read_hub(source, access)
-    with opened(source, access) as (found, files):
-        forks = access.forks and source.kind == "local"
-        return read_checkpoint(found, files, keep_index=keep_index, meanwhile=meanwhile if forks else None)
+    forks = access.forks and source.kind == "local"
+    with opened(source, access) as (found, files), nullcontext(second) if second else Second() as reader:
+        return read_checkpoint(found, files, keep_index=keep_index, second=reader if forks else None)
 
 
 @contextmanager

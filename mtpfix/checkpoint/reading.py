@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from mtpfix.checkpoint.apart import Ends, apart, possible
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.index import (
     SUFFIX,
@@ -24,9 +24,9 @@ from mtpfix.errors import UnreadableError
 from mtpfix.frozen import Protocol
 from mtpfix.model import Checkpoint, Index, JsonFile, Problem, RawModule, Source
 
-_MUCH = 4 << 20  # bytes of headers that are worth another process,
-_FEW = 4  # which as few shards are not
-_KEPT = 4 << 20
+if TYPE_CHECKING:
+    from mtpfix.checkpoint.second import Second
+
 _OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".npz")
 
 _WHERE = {
@@ -36,7 +36,6 @@ _WHERE = {
 }
 
 HeaderRow = tuple[str, bytes, int]
-Meanwhile = Callable[[], object]
 
 
 class Files(Protocol):
@@ -56,11 +55,11 @@ class Files(Protocol):
 
 
 def read_checkpoint(
-    source: Source, files: Files, *, keep_index: bool = False, meanwhile: Meanwhile | None = None
+    source: Source, files: Files, *, keep_index: bool = False, second: Second | None = None
 ) -> Checkpoint:
     """The checkpoint that these files make.
 
-    meanwhile  what there is to do for this process once another one reads some of the files; None: this one reads all
+    second  another process that reads some of them; it may presume that the index is in step
 
     `Checkpoint.files` holds the index only where it is out of step with the headers, or with `keep_index`. Raises
     UnreadableError where config.json or every weight file is missing, and for any file of a kind that engines read and
@@ -71,11 +70,11 @@ def read_checkpoint(
     parsed, problems = _json_files(files, names)
     with paused_collection():
         collector = Collector()
-        if meanwhile is None or not _worth_another(files, shard_names(names)):
-            _collect(collector, files, shard_names(names))
+        if second:
+            second.collect(collector, files, shard_names(names))
         else:
-            _collect_apart(collector, files, shard_names(names), meanwhile)
-        index = _index(collector, files, names, parsed, problems, keep_index=keep_index)
+            collect(collector, files, shard_names(names))
+        index = _index(collector, files, names, parsed, problems, keep_index=keep_index, second=second)
     if not collector.shards:
         raise _no_weights(source, names, index)
     check_modules(collector.modules, source.id)
@@ -115,48 +114,16 @@ def _json_files(files: Files, names: Sequence[str]) -> tuple[dict[str, JsonFile]
     return parsed, problems
 
 
-def _collect(collector: Collector, files: Files, shards: Sequence[str]) -> None:
+def collect(collector: Collector, files: Files, shards: Sequence[str]) -> None:
+    """Take in the shards. Raises UnreadableError for one that is broken."""
     for shard, header, size in files.headers(shards):
         collector.add_header(shard, header, size)
-
-
-def _worth_another(files: Files, shards: Sequence[str]) -> bool:
-    """Whether shards like the first one are work for two processes."""
-    if len(shards) < _FEW or not possible():
-        return False
-    return sum(len(header) for _, header, _ in files.headers(shards[:1])) * len(shards) > _MUCH
-
-
-def _collect_apart(collector: Collector, files: Files, shards: Sequence[str], meanwhile: Meanwhile) -> None:
-    """Take in the shards, some of them read by another process, which begins with the last one."""
-    try:
-        ends, mine = Ends(len(shards)), list[str]()
-        bytes(_KEPT)  # glibc keeps blocks of a size that was freed once (mallopt(3)); else each header takes new pages
-    except OSError:  # no memory to share
-        _collect(collector, files, shards)
-        return
-
-    def work() -> bytes:
-        other = Collector()
-        for place in ends.back():
-            _collect(other, files, shards[place : place + 1])
-        return other.packed()
-
-    with apart(work) as result:
-        meanwhile()
-        for place in ends.front():
-            mine += shards[place : place + 1]
-            _collect(collector, files, mine[-1:])
-        packed = result()
-    rest = shards[len(mine) :]
-    if packed is None or not collector.unpack(packed, rest):
-        _collect(collector, files, rest)
 
 
 def _consolidated(files: Files, shards: Sequence[str]) -> Mapping[str, RawModule]:
     """What files hold that lie beside the checkpoint's own."""
     collector = Collector()
-    _collect(collector, files, shards)
+    collect(collector, files, shards)
     collector.settle()
     return collector.modules
 
@@ -169,20 +136,23 @@ def _index(
     problems: list[Problem],
     *,
     keep_index: bool,
+    second: Second | None,
 ) -> Index | None:
     name = index_name([shard.name for shard in collector.shards])
     collector.settle()
     if name not in names:
         return None
+    comparable = not keep_index and collector.comparable
+    if comparable and second and second.presume(name):
+        return Index(name)
     raw = files.json_bytes(name)
-    comparable = not keep_index and collector.plain and not collector.duplicates
     if comparable and agrees(name, raw, collector.modules, collector.by_shard()):
         return Index(name)
     weight_map, file, found = read_index(name, raw)
     problems += found
     unread = set(weight_map.values()).difference(shard.name for shard in collector.shards)
     more = sorted(name for name in unread if name.endswith(SUFFIX) and files.has(name))  # in folders below, say
-    _collect(collector, files, more)
+    collect(collector, files, more)
     collector.settle(opened_by(weight_map))
     shards = [shard.name for shard in collector.shards]
     index, unopened = compare(name, weight_map, collector.modules, shards, collector.duplicates)

@@ -1,7 +1,8 @@
-"""Half of a large checkpoint is read by another process, which changes nothing but the time."""
+"""A large checkpoint is read by two processes, which changes nothing but the time."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -13,12 +14,14 @@ from pathlib import Path
 import pytest
 from shards import write_index, write_shard
 
-from mtpfix.checkpoint import apart, reading
+from mtpfix import api
+from mtpfix.checkpoint import apart, reading, second
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.opening import read
+from mtpfix.checkpoint.second import Second
 from mtpfix.errors import UnreadableError
-from mtpfix.model import Checkpoint, Source
+from mtpfix.model import Checkpoint, Report, Source
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork"),
@@ -49,8 +52,8 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "_MUCH", 0)
-    monkeypatch.setattr(reading, "possible", lambda: True)
+    monkeypatch.setattr(second, "_MUCH", 0)
+    monkeypatch.setattr(second, "possible", lambda: True)
 
 
 def alone(place: Path) -> Checkpoint:
@@ -67,7 +70,8 @@ def test_it_is_the_same_checkpoint(place: Path, monkeypatch: pytest.MonkeyPatch)
     whole = Collector.unpack
     monkeypatch.setattr(Collector, "unpack", lambda self, *what: unpacked.extend(what[1]) or whole(self, *what))
     waiting = partial(time.sleep, 0.2)  # while the other process reads some
-    assert read(Source("local", str(place)), Access(forks=True), meanwhile=waiting) == alone(place)
+    with Second(waiting) as reader:
+        assert read(Source("local", str(place)), Access(forks=True), second=reader) == alone(place)
     assert unpacked
     assert unpacked == [f"model-{number}.safetensors" for number in range(7)][-len(unpacked) :]
     assert [module.name for module in together(place).modules.values()] == [*alone(place).modules]
@@ -147,11 +151,15 @@ def test_two_ends_meet(turns: tuple[int, ...]) -> None:
     assert [*front, *reversed(back)] == [*range(6)]
 
 
-def test_a_result_that_is_cut_short_is_none() -> None:
-    with apart.apart(lambda: b"result") as result:
-        assert result() == b"result"
-    assert apart._whole(b"") is None
-    assert apart._whole((6).to_bytes(8, "little") + b"resul") is None
+def test_messages_come_whole_or_not_at_all() -> None:
+    process = apart.Process(lambda line: (line.send(b""), line.send(line.receive() or b""), line._writing.write(b"\5")))
+    assert process.line.receive() == b""
+    assert process.line.send(b"x" * 200_000)
+    assert process.line.receive() == b"x" * 200_000
+    assert process.line.receive() is None
+    assert process.line.receive() is None
+    assert not process.line.send(b"x" * 200_000)
+    process.end()
 
 
 def test_no_process_is_forked_off_beside_threads(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,3 +173,94 @@ def test_no_process_is_forked_off_beside_threads(place: Path, monkeypatch: pytes
     assert not apart.possible()
     monkeypatch.setattr(os, "fork", lambda: pytest.fail("forked"))
     assert alone(place) == together(place)
+
+
+# --- the index --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def whole(place: Path) -> Path:
+    """The same with an index that says what the shards hold."""
+    (place / "model-5.safetensors").unlink()
+    held = {}
+    for number in (0, 1, 2, 3, 4, 6):
+        raw = (place / f"model-{number}.safetensors").read_bytes()
+        header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
+        held |= dict.fromkeys(header, f"model-{number}.safetensors")
+    write_index(place, held)
+    return place
+
+
+def told(place: Path, *, forks: bool) -> Report:
+    return api.check(place, access=Access(forks=forks))
+
+
+@pytest.fixture
+def presumed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """What became of each presumption."""
+    found: list[bool] = []
+    confirmed = Second.confirmed
+
+    def watched(self: Second) -> bool:
+        found.append(confirmed(self))
+        return found[-1]
+
+    monkeypatch.setattr(Second, "confirmed", watched)
+    monkeypatch.setattr(reading, "agrees", lambda *_: pytest.fail("compared here"))
+    return found
+
+
+@pytest.mark.usefixtures("worth_it")
+def test_an_index_that_is_in_step_is_compared_by_the_other_process(whole: Path, presumed: list[bool]) -> None:
+    assert "index" not in repr(told(whole, forks=True))
+    assert presumed == [True]
+
+
+@pytest.mark.usefixtures("worth_it")
+@pytest.mark.parametrize("change", ["model-6", '"spread.weight"', "weight_map", "{"])
+def test_an_index_that_is_not_is_told_of_as_ever(whole: Path, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = whole / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace(change, change[:-1] + "x", 1))
+    said = []
+    for forks in (False, True):
+        try:
+            said.append(repr(told(whole, forks=forks)))
+        except UnreadableError as error:
+            said.append(str(error))
+    assert said[0] == said[1]
+    assert "index" in said[0]
+
+
+@pytest.mark.usefixtures("worth_it")
+def test_where_the_other_process_ends_too_early_it_is_compared_here(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, receive = os.getpid(), apart.Line.receive
+    alone = told(whole, forks=False)
+
+    def killed(self: apart.Line) -> bytes | None:
+        message = receive(self)
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return message
+
+    monkeypatch.setattr(apart.Line, "receive", killed)
+    assert told(whole, forks=True) == alone
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, 0)
+
+
+@pytest.mark.usefixtures("worth_it")
+def test_an_index_that_somebody_writes_meanwhile_is_seen(whole: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The report is of what stands there in the end, not of what was there when the other process looked."""
+    confirmed, index = Second.confirmed, whole / "model.safetensors.index.json"
+    ghost = index.read_text().replace('"spread.weight"', '"ghost.weight"')
+
+    def written(self: Second) -> bool:
+        found = confirmed(self)
+        if index.read_text() != ghost:
+            index.write_text(ghost)
+        return found
+
+    monkeypatch.setattr(Second, "confirmed", written)
+    assert told(whole, forks=True) == told(whole, forks=False)
