@@ -32,6 +32,7 @@ Verdicts = tuple[tuple[Answer, ...], ...]
 PARTS: tuple[Part, ...] = ("target", "draft")
 EXPERT_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 MANY = 500  # entries from which on it pays to set aside those without effect
+FEW = 40  # entries at fault up to which each is tried by itself, where all of them together cannot go
 ROUNDS, TURNS, SHORT = 3, 20, 100
 _DEPTHS = (1, 2, 3)  # dots in a name that is written for all that is under it, once its root was tried
 _EXPERT = late.pattern(r"(?<=\.experts\.)[0-9]+")
@@ -202,11 +203,32 @@ class Solver:
 
         An entry that is at fault in one engine and serves another stays where no other spelling suits both.
         """
-        for removed in dict.fromkeys((self._gone(malformed), ())):
+        for removed in self._removals(malformed):
             found = self._worked_out(removed)
             if found is not None:
                 return found
         return Solution(self.fragment, self.where, (), ())
+
+    def _removals(self, malformed: Callable[[str], bool]) -> Iterator[tuple[int, ...]]:
+        """Places of entries to take out: all that are at fault, those of them that nobody misses, none."""
+        gone = self._gone(malformed)
+        yield gone
+        some = self._unmissed(gone)
+        if some not in (gone, ()):
+            yield some
+        if gone:
+            yield ()
+
+    def _unmissed(self, gone: tuple[int, ...]) -> tuple[int, ...]:
+        """The places whose entries can go one after the other, mend something and harm nothing, of some few."""
+        found: tuple[int, ...] = ()
+        state, texts = self.base, dict.fromkeys(_entries_at(self.where, gone))
+        for text in texts if len(texts) <= FEW else ():
+            more = tuple(sorted({*found, *_places(self.where, {text})}))
+            after = self._try(more, ())
+            if not self._harmed(state, after) and self._faults(after) < self._faults(state):
+                found, state = more, after
+        return found
 
     def _worked_out(self, removed: tuple[int, ...]) -> Solution | None:
         """The change in which some entries go; None where it harms something or mends nothing."""

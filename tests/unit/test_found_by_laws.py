@@ -147,3 +147,18 @@ def test_a_listed_shard_is_at_fault_itself_and_not_the_first_of_its_linear() -> 
         assert found[0].modules == (wrong,)
         places = {place.pointer for place in found[0].locations}
         assert places == {f"/quantization_config/ignored_layers/{len(made.kept)}"}
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_entry_that_nobody_misses_goes_though_another_has_to_stay(times: int) -> None:
+    """TensorRT-LLM reads the sidecar alone. Shards of the draft are stored unlike: `model.layers.3*` is wrong for
+    some and right for others; `model.layers.0.*` is wrong for all and keeps the target from loading."""
+    made = MODELS["glm4_moe"](layers=3)
+    mixed = {f"model.layers.3.self_attn.{name}_proj": "mxfp8" for name in ("k", "v", "o")}
+    listed = ["lm_head", "model.layers.1.mlp.gate", "model.layers.2.mlp.gate", "model.layers.3*"]
+    listed += ["model.layers.0.*"] * times
+    report = analyse(build(made, "mxfp8", ABSENT, sidecar=listed, stored=mixed), scope="all")
+    edits = {(edit.file, edit.op, edit.pointer) for edit in report.plan.edits}
+    gone = {f"/quantization/exclude_modules/{4 + number}" for number in range(times)}
+    assert {place for file, op, place in edits if (file, op) == ("hf_quant_config.json", "remove")} == gone
+    assert {row.verdict for row in report.after if (row.engine, row.part) == ("tensorrt-llm", "target")} == {"loads"}
