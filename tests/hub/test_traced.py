@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -28,18 +29,30 @@ COMMANDS = {
     "graft": ("graft", "here", "--from", "org/base", "-y"),
     "check": ("check", "org/mine", "--format", "quiet"),
     "scan": ("scan", "org", "--state", "state.jsonl"),
+    "scan --html": ("scan", "org/mine", "--html", "out"),
+    "review -o": ("review", "org/mine", "1", "--format", "markdown", "-o", "out"),
 }
+YESTERDAY = b"of yesterday"
 compiled: set[str] = set()
-Seen = tuple[dict[str, bytes], list[str], list[bytes]]
+counted: Counter[str] = Counter()
+Seen = tuple[dict[str, bytes], list[str], list[bytes], bytes]
 
 pytestmark = pytest.mark.skipif(bool(traced.why_not()), reason=traced.why_not() or "-")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def told() -> Iterator[None]:
+    yield
+    if LONG:
+        print(f"\n{dict(counted)}", file=sys.__stderr__)
 
 
 @pytest.fixture
 def root(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     on_disk(tmp_path / "kept", glm4_moe().without_draft(), "nvfp4", GLM, sidecar=GLM, seed=1)
     hub.create("org/base", on_disk(tmp_path / "base", glm4_moe(), seed=2))
-    hub.create("org/mine", tmp_path / "kept")
+    mine = hub.create("org/mine", tmp_path / "kept")
+    mine.open_pr("lists", {"hf_quant_config.json": (tmp_path / "kept" / "config.json").read_bytes()})
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -50,6 +63,9 @@ def fresh(root: Path) -> None:
     for name in ("here", "state", "cache"):
         shutil.rmtree(root / name, ignore_errors=True)
     (root / "state.jsonl").unlink(missing_ok=True)
+    for part in left_over(root):
+        part.unlink()
+    (root / "out").write_bytes(YESTERDAY)
     shutil.copytree(root / "kept", root / "here")
 
 
@@ -58,10 +74,15 @@ def run(command: str, want: Callable[[Call, When], Act] = traced.go_on) -> Ended
 
 
 def seen(root: Path) -> Seen:
-    """The checkpoint, the names of the records without what is drawn, the rows of the scan."""
+    """The checkpoint, the names of the records without what is drawn, the rows of the scan, what `-o` wrote."""
     state = root / "state.jsonl"
     rows = sorted(state.read_bytes().splitlines()) if state.exists() else []
-    return {path.name: path.read_bytes() for path in (root / "here").iterdir()}, names(root / "state"), rows
+    files = {path.name: path.read_bytes() for path in (root / "here").iterdir()}
+    return files, names(root / "state"), rows, (root / "out").read_bytes()
+
+
+def left_over(root: Path) -> list[Path]:
+    return list(root.glob(".mtpfix-*"))
 
 
 def names(folder: Path) -> list[str]:
@@ -90,14 +111,17 @@ def at(call: Call, first: Act, then: Act = None) -> Callable[[Call, When], Act]:
     return lambda one, when: (first if when == "before" else then) if one.number == call.number else None
 
 
-@pytest.mark.parametrize("command", COMMANDS if LONG else ("graft", "scan"))
+@pytest.mark.parametrize("command", COMMANDS if LONG else ("graft", "scan", "review -o"))
 def test_killed(root: Path, command: str) -> None:
     for call, whole, wanted in moments(root, command, 2):
         ways = (Half(), Kill()) if "write" in call.name else (Kill(),)
         assert run(command, at(call, *ways)).code == -signal.SIGKILL
+        counted["kills of " + command] += 1
+        assert (root / "out").read_bytes() in (YESTERDAY, wanted[-1]), call
         after = run(command)
         assert after.code == whole.code, (call, after.err)
         assert seen(root) == wanted, call
+        assert not left_over(root), call
 
 
 @pytest.mark.parametrize("command", COMMANDS if LONG else ("graft", "scan"))
@@ -105,6 +129,8 @@ def test_an_error_of_the_disk(root: Path, command: str) -> None:
     """What is only kept for later stops nothing; of the rest one message tells."""
     for call, whole, wanted in moments(root, command, 1):
         found = run(command, at(call, Fail(errno.ENOSPC)))
+        counted["errors of " + command] += 1
+        assert (root / "out").read_bytes() in (YESTERDAY, wanted[-1]), call
         assert found.code in (whole.code, 3), (call, found.err)
         assert "Traceback" not in found.err, call
         if found.code == 3:
