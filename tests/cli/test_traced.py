@@ -4,7 +4,7 @@ It is killed before the call and half-way through a write; the call fails with e
 interrupted; somebody else reads or edits at that moment. Each time what lies there is looked at as an engine would,
 and then what the next command makes of it: all old or all new, nothing left over, and undo brings the first bytes back.
 What was killed before a call is what was killed after the one before it. The short run takes some of the calls of some
-commands; MTPFIX_LONG=1 takes all of all, and says how many.
+commands; MTPFIX_LONG=1 takes all of all, and says how many; with MTPFIX_STEP=7 every seventh call of all commands.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from traced import Act, Call, Ended, Fail, Half, Kill, Send, When
 from writers import WRITERS, World, command
 
 LONG = bool(os.environ.get("MTPFIX_LONG"))
+STEP = int(os.environ.get("MTPFIX_STEP") or 1)  # of the long run: every so-manieth call alone
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EINTR)
 LACKS = (  # what a file system may not have: locks, second names, modes, times, a way to the disk that is asked for
     ({"flock"}, errno.EOPNOTSUPP),
@@ -73,8 +75,9 @@ def moments(world: World, count: int, *names: str) -> list[Call]:
     assert world.whole.code in (0, 1), world.whole.err
     assert world.new != world.old
     calls = [call for call in world.whole.calls if not names or call.name in names]
-    step = max(len(calls) // count, 1)
-    return calls if LONG else calls[sum(" ".join(world.writer.words).encode()) % step :: step][:count]
+    step = STEP if LONG else max(len(calls) // count, 1)
+    some = calls[sum(" ".join(world.writer.words).encode()) % step :: step]
+    return some if LONG else some[:count]
 
 
 def cut(world: World, at: Call, first: Act, then: Act = None) -> Ended:
@@ -148,7 +151,7 @@ def test_a_file_system_that_cannot(world: World) -> None:
 @some("apply", "undo --force", "check -o")
 def test_interrupted(world: World) -> None:
     for number, call in enumerate(moments(world, 2)):
-        for one in (signal.SIGINT, signal.SIGTERM) if LONG else ((signal.SIGINT, signal.SIGTERM)[number % 2],):
+        for one in SIGNALS if LONG and STEP == 1 else (SIGNALS[number % len(SIGNALS)],):
             found = cut(world, call, Send(one))
             counted["signals"] += 1
             assert found.code in (128 + one, -one), (call, one, found.err)
