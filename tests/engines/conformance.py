@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from records import Record, Run
@@ -29,7 +30,7 @@ REBUILT = {
 Question = tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Case:
     """A record, one run of it, and the view that is under test."""
 
@@ -68,8 +69,13 @@ def stored_names(record: Record) -> list[str]:
     return list(named)
 
 
-def answers(case: Case) -> Iterator[tuple[str, Key, Ask | None]]:
+@lru_cache(maxsize=1)
+def answers(case: Case) -> tuple[tuple[str, Key, Ask | None], ...]:
     """What the view says about every stored module."""
+    return tuple(_answers(case))
+
+
+def _answers(case: Case) -> Iterator[tuple[str, Key, Ask | None]]:
     names = stored_names(case.record)
     held = frozenset(names)
     for name in names:

@@ -21,6 +21,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +71,9 @@ class Record:
                 yield name, dtype, shape
 
 
+@cache
 def load_record(path: Path) -> Record:
-    """A record file."""
+    """A record file; whoever asks again gets the same."""
     raw = json.loads(path.read_text("utf-8"))
     shards = {file: unpack(rows) for file, rows in raw["shards"].items()}
     runs = tuple(_run(run) for run in raw["runs"])

@@ -8,17 +8,13 @@ import pytest
 from conformance import Case, asked, bypassed, case_of, predicted, stored_in_part, tolerated, unnamed
 from records import ASKS, load_all
 
-
-def _cases(engine: str = "") -> list[object]:
-    found = [case_of(record, run) for record in load_all() for run in record.runs if run.asked]
-    return [
-        pytest.param(case, id=f"{case.record.name}-{case.run.engine}-{case.run.part}")
-        for case in found
-        if case is not None and stored_in_part(case) and engine in ("", case.run.engine)
-    ]
-
-
-CASES, VLLM = _cases(), _cases("vllm")
+CASES = [
+    case
+    for record in load_all()
+    for run in record.runs
+    if run.asked and (case := case_of(record, run)) is not None and stored_in_part(case)
+]
+VLLM = [case for case in CASES if case.run.engine == "vllm"]
 # Built as torch modules of their own, which have no quantization method to list.
 NOT_LINEAR = re.compile(r"(^|\.)(eh_proj|conv1d|patch_embed\.proj|pos_embed|embed_tokens|centroids)$")
 
@@ -29,17 +25,21 @@ REPLACED = ("GlmOcrForConditionalGeneration", "KimiK3ForConditionalGeneration")
 COPIES = ("HYV4MTP", "Step5MTP")
 
 
+def name_of(case: Case) -> str:
+    return f"{case.record.name}-{case.run.engine}-{case.run.part}"
+
+
 def complete(case: Case) -> bool:
     """Whether the engine built the whole part."""
     return not (case.run.verdict == "fails" and case.run.stage == "build")
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_every_stored_module_has_a_row(case: Case) -> None:
     assert unnamed(case) == []
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_the_view_asks_what_the_engine_asks(case: Case) -> None:
     expected, real = predicted(case), asked(case.run)
     if complete(case):
@@ -47,7 +47,7 @@ def test_the_view_asks_what_the_engine_asks(case: Case) -> None:
     assert sorted(question for question in real - expected if question[0] not in tolerated(case)) == []
 
 
-@pytest.mark.parametrize("case", VLLM)
+@pytest.mark.parametrize("case", VLLM, ids=name_of)
 def test_what_vllm_builds_without_asking_is_unasked(case: Case) -> None:
     real = {prefix for prefix, _ in case.run.unasked}
     assert sorted(real & {runtime for runtime, _ in predicted(case)}) == []
@@ -56,7 +56,7 @@ def test_what_vllm_builds_without_asking_is_unasked(case: Case) -> None:
         assert sorted(runtime for runtime in bypassed(case) - built if not NOT_LINEAR.search(runtime)) == []
 
 
-@pytest.mark.parametrize("case", VLLM)
+@pytest.mark.parametrize("case", VLLM, ids=name_of)
 def test_packed_mapping_and_mapper_are_the_class_s(case: Case) -> None:
     run = case.run
     if case.view.model_class in REPLACED:

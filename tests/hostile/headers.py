@@ -35,6 +35,19 @@ class Lie:
             file.truncate(max(self.size, len(self.start) + self.blanks))
 
 
+@dataclass(frozen=True)
+class Late:
+    """A large one, which is made when it is written."""
+
+    make: Callable[[], Lie]
+
+    def write(self, path: Path) -> None:
+        self.make().write(path)
+
+
+Hostile = tuple[str, Lie | Late]
+
+
 def framed(header: bytes, data: int = 0, length: int | None = None) -> Lie:
     """A header after its length, or after a length that lies, before so many bytes of data."""
     start = struct.pack("<Q", len(header) if length is None else length) + header
@@ -68,13 +81,18 @@ def named(name: str) -> Lie:
     return of({name: tensor()})
 
 
+def many(name: str, count: int, shape: list[int]) -> Lie:
+    """So many empty tensors."""
+    return of({name.format(at): tensor("U8", shape, [0, 0]) for at in range(count)}, 0)
+
+
 def two(first: tuple[int, int], second: tuple[int, int], data: int) -> Lie:
     """Two tensors of bytes whose places are given."""
     rows = {"a": first, "b": second}
     return of({key: tensor("U8", [end - start], [start, end]) for key, (start, end) in rows.items()}, data)
 
 
-def _lengths() -> Iterator[tuple[str, Lie]]:
+def _lengths() -> Iterator[Hostile]:
     small = json.dumps({"a.weight": tensor()}).encode()
     yield "empty file", Lie(b"", 0)
     yield "seven bytes", Lie(b"\0" * 7, 7)
@@ -90,7 +108,7 @@ def _lengths() -> Iterator[tuple[str, Lie]]:
             yield f"100 MB of {filling!r} at {at}", padded(small, at, filling)
     for filling in (b"[", b'{"a":', b"1", b"]},"):
         yield f"nothing but {filling!r}", padded(b"", 0, filling)
-    yield "a name of 30 MB", named("x" * 30_000_000 + ".weight")
+    yield "a name of 30 MB", Late(lambda: named("x" * 30_000_000 + ".weight"))
     for filling in (b"\xff", b"\0"):
         yield f"100 MB of {filling!r} behind it", padded(small, len(small), filling)
     yield "100 MB of zeros", Lie(struct.pack("<Q", LIMIT), LIMIT + 8)
@@ -103,7 +121,7 @@ def _lengths() -> Iterator[tuple[str, Lie]]:
     yield "a zip", Lie(b"PK\x03\x04" + b"\0" * 60, 64)
 
 
-def _offsets() -> Iterator[tuple[str, Lie]]:
+def _offsets() -> Iterator[Hostile]:
     for at, place in enumerate(
         ([-1, 31], [32, 0], [0, 1 << 63], [0, (1 << 64) - 1], [0, 1 << 70], [0.0, 32.0], [0], [0, 32, 64], "0-32", None,
          {}, [None, None], [True, 32], ["0", "32"])
@@ -118,7 +136,7 @@ def _offsets() -> Iterator[tuple[str, Lie]]:
     yield "an empty one between", of({"a": tensor("U8", [8], [0, 8]), "b": tensor("U8", [0], [4, 4])}, 8)
 
 
-def _kinds() -> Iterator[tuple[str, Lie]]:
+def _kinds() -> Iterator[Hostile]:
     for dtype in ("F4", "F6_E2M3", "F6_E3M2", "F8_E8M0", "F8_E8M0FNU", "F8_E4M3FNUZ", "C64", "U4", "I4", "NVFP4", "",
                   "bf16", "BF16 ", "BF16\0", 7, None, [], {"BF16": None}, True):  # fmt: skip
         for size in (8, 32):
@@ -130,7 +148,7 @@ def _kinds() -> Iterator[tuple[str, Lie]]:
         yield f"shape {at} of no data", one(shape=shape, offsets=[0, 0], data=0)
 
 
-def _names() -> Iterator[tuple[str, Lie]]:
+def _names() -> Iterator[Hostile]:
     for what, name in {
         "nothing": "",
         "a NUL": "mtp.fc\0.weight",
@@ -146,11 +164,11 @@ def _names() -> Iterator[tuple[str, Lie]]:
         "a number without end": "model.layers." + "9" * 5000 + ".mlp.up_proj.weight",
         "a negative number": "model.layers.-1.mlp.up_proj.weight",
         "digits of another script": "model.layers.\u0663.mlp.up_proj.weight",
-        "10 MB": "x" * 10_000_000 + ".weight",
-        "10 MB of dots": "." * 10_000_000,
         "the metadata's": "__metadata__",
     }.items():
         yield f"name: {what}", named(name)
+    yield "name: 10 MB", Late(lambda: named("x" * 10_000_000 + ".weight"))
+    yield "name: 10 MB of dots", Late(lambda: named("." * 10_000_000))
     yield "half a surrogate", raw('{"a\\ud800.weight":' + json.dumps(tensor()) + "}")
     yield "no UTF-8", framed(b'{"a\xff.weight":' + json.dumps(tensor()).encode() + b"}", 32)
     yield "the same name twice", raw('{"a":' + json.dumps(tensor()) + ',"a":' + json.dumps(tensor()) + "}")
@@ -160,7 +178,7 @@ def _names() -> Iterator[tuple[str, Lie]]:
     )
 
 
-def _structure() -> Iterator[tuple[str, Lie]]:
+def _structure() -> Iterator[Hostile]:
     for text in (
         "[]",
         "null",
@@ -206,19 +224,19 @@ def _structure() -> Iterator[tuple[str, Lie]]:
             raw('{"a":' + json.dumps(tensor())[:-1] + f',"{field}":{json.dumps(tensor()[field])}' + "}}"),
         )
     yield "a list for a tensor", of({"a": ["BF16", [4, 4], [0, 32]]})
-    yield "100,000 empty tensors", of({f"m.{at}.weight": tensor("U8", [0], [0, 0]) for at in range(100_000)}, 0)
+    yield "100,000 empty tensors", Late(lambda: many("m.{}.weight", 100_000, [0]))
 
 
-PARTS: tuple[Callable[[], Iterator[tuple[str, Lie]]], ...] = (_lengths, _offsets, _kinds, _names, _structure)
+PARTS: tuple[Callable[[], Iterator[Hostile]], ...] = (_lengths, _offsets, _kinds, _names, _structure)
 
 
-def lies() -> Iterator[tuple[str, Lie]]:
+def lies() -> Iterator[Hostile]:
     """Every file, with a name for it."""
     for part in PARTS:
         yield from part()
 
 
-def larger() -> Iterator[tuple[str, Lie]]:
+def larger() -> Iterator[Hostile]:
     """Files that are valid and larger than a model can need: their headers are refused for that."""
     held = json.dumps(tensor())[:-1].encode()
     head = b'{"a.weight":' + held
@@ -236,8 +254,8 @@ def larger() -> Iterator[tuple[str, Lie]]:
     ):
         yield f"100 MB of {what}", padded(start, at, filling)
     yield "60 MB and an emoji", Lie(*_wide())
-    yield "a million tensors", of({f"m.{at}.w": tensor("U8", [0], [0, 0]) for at in range(1_000_000)}, 0)
-    yield "60,000 matrices", of({f"mtp.{at}.weight": tensor("U8", [1, 0], [0, 0]) for at in range(60_000)}, 0)
+    yield "a million tensors", Late(lambda: many("m.{}.w", 1_000_000, [0]))
+    yield "60,000 matrices", Late(lambda: many("mtp.{}.weight", 60_000, [1, 0]))
 
 
 def _wide() -> tuple[bytes, int, int, int]:

@@ -83,42 +83,42 @@ def index(count: int, files: int = 1, lost: list[str] | None = None) -> bytes:
 
 def _lists(config: Config, entries: int, patterns: int) -> Iterator[Case]:
     """Every list of every format, of plain names and of patterns."""
-    rows: tuple[tuple[str, str, Any], ...] = (
-        ("modelopt", "ignore", names(entries)),
-        ("modelopt", "ignore", [f"{name}*" for name in names(entries)]),
-        ("modelopt", "ignore", stars(patterns)),
-        ("compressed-tensors", "ignore", names(entries)),
-        ("compressed-tensors", "ignore", regexes(patterns)),
-        ("compressed-tensors", "ignore", beginnings(min(entries, patterns))),
-        ("fp8", "modules_to_not_convert", names(entries)),
-        ("awq", "modules_to_not_convert", names(entries)),
-        ("quark", "exclude", names(entries)),
-        ("quark", "exclude", regexes(patterns)),
-        ("quark", "layer_quant_config", every(names(entries), {"weight": {"dtype": "fp8_e4m3"}})),
-        ("gptq", "dynamic", every(regexes(patterns, "-:"), {})),
-        ("gptq", "dynamic", every(beginnings(min(entries, patterns), "-:"), {})),
-        ("modelopt", "ignore", covers(patterns)),
-        ("compressed-tensors", "ignore", dotted(patterns, "re:")),
-        ("gptq", "dynamic", every(dotted(patterns, "-:"), {})),
-        ("gptq", "dynamic", every([f"-:{each}" for each in covers(patterns)], {})),
-        ("auto-round", "extra_config", every(dotted(patterns), {"bits": 16})),
-        ("auto-round", "extra_config", every(names(entries), {"bits": 16})),
-        ("auto-round", "extra_config", every(regexes(patterns, ""), {"bits": 16})),
+    few = min(entries, patterns)
+    rows: tuple[tuple[str, str, Callable[[int], Any], int], ...] = (
+        ("modelopt", "ignore", names, entries),
+        ("modelopt", "ignore", lambda count: [f"{name}*" for name in names(count)], entries),
+        ("modelopt", "ignore", stars, patterns),
+        ("compressed-tensors", "ignore", names, entries),
+        ("compressed-tensors", "ignore", regexes, patterns),
+        ("compressed-tensors", "ignore", beginnings, few),
+        ("fp8", "modules_to_not_convert", names, entries),
+        ("awq", "modules_to_not_convert", names, entries),
+        ("quark", "exclude", names, entries),
+        ("quark", "exclude", regexes, patterns),
+        ("quark", "layer_quant_config", lambda count: every(names(count), {"weight": {"dtype": "fp8_e4m3"}}), entries),
+        ("gptq", "dynamic", lambda count: every(regexes(count, "-:"), {}), patterns),
+        ("gptq", "dynamic", lambda count: every(beginnings(count, "-:"), {}), few),
+        ("modelopt", "ignore", covers, patterns),
+        ("compressed-tensors", "ignore", lambda count: dotted(count, "re:"), patterns),
+        ("gptq", "dynamic", lambda count: every(dotted(count, "-:"), {}), patterns),
+        ("gptq", "dynamic", lambda count: every([f"-:{each}" for each in covers(count)], {}), patterns),
+        ("auto-round", "extra_config", lambda count: every(dotted(count), {"bits": 16}), patterns),
+        ("auto-round", "extra_config", lambda count: every(names(count), {"bits": 16}), entries),
+        ("auto-round", "extra_config", lambda count: every(regexes(count, ""), {"bits": 16}), patterns),
     )
-    for number, (method, key, value) in enumerate(rows):
+    for number, (method, key, made, count) in enumerate(rows):
         yield (
-            f"{method} {key} {number}: {len(value):,}",
+            f"{method} {key} {number}: {count:,}",
             CONFIG,
-            lambda row=(method, key, value): quantization(config, *row),
+            lambda row=(method, key, made, count): quantization(config, *row[:2], row[2](row[3])),
         )
     yield f"layers: {entries:,}", CONFIG, lambda: layered(config, entries)
     yield f"sidecar names: {entries:,}", SIDECAR, lambda: sidecar(exclude_modules=names(entries))
     yield f"sidecar patterns: {patterns:,}", SIDECAR, lambda: sidecar(exclude_modules=stars(patterns))
-    layers = every(names(entries), {"quant_algo": "NVFP4"})
     yield (
         f"sidecar layers: {entries:,}",
         SIDECAR,
-        lambda: sidecar(quant_algo="MIXED_PRECISION", quantized_layers=layers),
+        lambda: sidecar(quant_algo="MIXED_PRECISION", quantized_layers=every(names(entries), {"quant_algo": "NVFP4"})),
     )
 
 
@@ -130,8 +130,11 @@ def within(config: Config) -> Iterator[Case]:
     yield "ghosts", INDEX, lambda: index(VALUES)
     yield "ghosts, as many as go", INDEX, lambda: index(99_000)
     yield "files that are missing", INDEX, lambda: index(VALUES, 9000)
-    draft = [f"mtp.layers.0.mlp.experts.{at}.up_proj" for at in range(VALUES)]
-    yield "files of a draft that are missing", INDEX, lambda: index(VALUES, 9000, draft)
+    yield (
+        "files of a draft that are missing",
+        INDEX,
+        lambda: index(VALUES, 9000, [f"mtp.layers.0.mlp.experts.{at}.up_proj" for at in range(VALUES)]),
+    )
     yield (
         "names of layers that are missing",
         INDEX,

@@ -54,7 +54,6 @@ def root(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     mine = hub.create("org/mine", tmp_path / "kept")
     mine.open_pr("lists", {"hf_quant_config.json": (tmp_path / "kept" / "config.json").read_bytes()})
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
