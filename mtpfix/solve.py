@@ -476,7 +476,7 @@ class Solver:
             return ()
         added = self._accepted(removed, (), choices)
         wider = self._accepted(removed, added, self._wider(removed, added, kept))
-        return self._outgrown(removed, wider, wider[len(added) :])
+        return self._completed(removed, self._outgrown(removed, wider, wider[len(added) :]), kept)
 
     def _choices(
         self, kept: tuple[str, ...], wanted: set[str], halved: set[str]
@@ -496,6 +496,18 @@ class Solver:
         choices = [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
         bare = [leaf(unit, name) for unit, name in self._stripped()]
         return [*choices, *(self._spelled(node, "stripped", kept) for node in self._nodes(bare, "draft"))]
+
+    def _completed(
+        self, removed: tuple[int, ...], added: tuple[Added, ...], kept: tuple[str, ...]
+    ) -> tuple[Added, ...]:
+        """The entries with shards by their own names where an engine still stops: a subtree is not enough for it."""
+        state = self._try(removed, self._entries(added))
+        halved = self._halved(state)
+        if not halved:
+            return added
+        choices = self._choices((*kept, *self._entries(added)), halved, halved)
+        found = self._accepted(removed, added, choices)
+        return found if self._faults(self._try(removed, self._entries(found))) < self._faults(state) else added
 
     def _halved(self, state: Verdicts) -> set[str]:
         """Units that an engine stops on: the list names some shards of their fused module, and a glob is not enough."""

@@ -162,3 +162,18 @@ def test_an_entry_that_nobody_misses_goes_though_another_has_to_stay(times: int)
     gone = {f"/quantization/exclude_modules/{4 + number}" for number in range(times)}
     assert {place for file, op, place in edits if (file, op) == ("hf_quant_config.json", "remove")} == gone
     assert {row.verdict for row in report.after if (row.engine, row.part) == ("tensorrt-llm", "target")} == {"loads"}
+
+
+def test_a_listed_shard_gets_the_others_beside_a_subtree() -> None:
+    """vLLM's ModelOpt asks for whole names first and stops where one shard of two is listed, whatever stars say about
+    the fused name (vllm-0.33.0 quantization/utils/quant_utils.py:664-683): one plan has the subtree and the shard."""
+    made = recorded("hy_v3")
+    drafts = sorted(made.draft)
+    shard = next(name for name in drafts if name.endswith("shared_mlp.gate_proj"))
+    checkpoint = build(made, "w4a16-nvfp4", [*made.kept, shard, "*mtp*"])
+    report = analyse(checkpoint, scope="all")
+    added = [edit.value for edit in report.plan.edits]
+    assert shard.replace("gate_proj", "up_proj") in added
+    assert any(str(entry).endswith("*") and shard.startswith(str(entry)[:-1]) for entry in added)
+    again = analyse(rewritten(checkpoint, report.plan.after), scope="all")
+    assert (again.status, again.plan.edits) == ("clean", ())
