@@ -21,13 +21,21 @@ WORKFLOWS = sorted((*(ROOT / ".github/workflows").glob("*.yml"), *(ROOT / "examp
 BROKEN, REPAIRED = "GLM-5.3-Flash-NVFP4", "repaired"
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    """A checked-out repository with a broken and a clean checkpoint, on a runner where mtpfix is installed."""
-    folder = tmp_path / "work"
+@pytest.fixture(scope="module")
+def checked_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with a broken and a clean checkpoint."""
+    folder = tmp_path_factory.mktemp("action") / "work"
     shutil.copytree(ROOT / "examples" / BROKEN, folder / BROKEN)
     shutil.copytree(ROOT / "examples" / BROKEN, folder / REPAIRED)
     hook(folder, "--fix", f"{REPAIRED}/config.json")
+    return folder
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, checked_out: Path) -> Path:
+    """A copy of it, on a runner where mtpfix is installed."""
+    folder = tmp_path / "work"
+    shutil.copytree(checked_out, folder)
     program = tmp_path / "temp/mtpfix/bin/mtpfix"
     program.parent.mkdir(parents=True)
     program.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m mtpfix "$@"\n', "utf-8")

@@ -69,14 +69,15 @@ def test_a_folder_that_begins_with_a_dash_is_named_as_a_command_takes_it(tmp_pat
 
 
 def test_help_is_quick() -> None:
-    """150 ms of processor time, the best of ten: what a clock shows on a machine that does nothing else."""
-    spent = []
-    for _ in range(10):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        run("--help")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-    assert min(spent) < 0.150
+    """150 ms of processor time, once in ten: what a clock shows on a machine that does nothing else."""
+    assert any(processor_time("--help") < 0.150 for _ in range(10))
+
+
+def processor_time(*args: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run(*args)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def test_help_imports_no_engine_and_no_parser() -> None:

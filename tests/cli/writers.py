@@ -186,8 +186,6 @@ class World:
         self._kept = root.with_name("kept")
         shutil.copytree(root, self._kept, symlinks=True)
         self.old, self.old_records = self.content(), self.records()
-        traced.run(self.words)  # the bytecode is written now
-        self.reset()
         self.whole = traced.run(self.words)
         self.new, self.new_records = self.content(), self.records()
 

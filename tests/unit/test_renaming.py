@@ -17,7 +17,7 @@ import test_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shards import Tensors, header
-from test_store import error_of, failing, in_child, killed_at
+from test_store import code_of, error_of, failing, in_child, killed_at, started
 
 from mtpfix import store
 from mtpfix.checkpoint.local import read_local
@@ -338,13 +338,8 @@ def test_two_processes_at_once(place: Path) -> None:
     def work() -> None:
         apply_files(place, {S: found[S][0]}, {S: found[S][1]})
 
-    children = []
-    for _ in range(4):
-        child = os.fork()
-        if not child:
-            os._exit(in_child(work))
-        children.append(child)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    children = [started(work) for _ in range(4)]
+    codes = [code_of(child) for child in children]
     assert sorted(codes) == [0, 71, 71, 71]
     assert names_and_data(place / S)[0] == list(tensors(SHORT))
 

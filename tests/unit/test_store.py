@@ -55,6 +55,11 @@ def content(folder: Path) -> Files:
 
 def in_child(work: Callable[[], Any]) -> int:
     """Runs something in a process of its own; its exit code, or minus the signal that ended it."""
+    return code_of(started(work))
+
+
+def started(work: Callable[[], Any]) -> int:
+    """The number of a process that does something and ends."""
     child = os.fork()
     if not child:
         code = 70
@@ -65,6 +70,10 @@ def in_child(work: Callable[[], Any]) -> int:
             code = 71
         finally:
             os._exit(code)
+    return child
+
+
+def code_of(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
@@ -761,11 +770,8 @@ def test_two_processes_at_once(place: Path) -> None:
         children = []
         for number in range(4):
             new = {name: str(number).encode() for name in OLD}
-            child = os.fork()
-            if not child:
-                os._exit(in_child(lambda new=new: apply_files(place, OLD, new)))
-            children.append(child)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+            children.append(started(lambda new=new: apply_files(place, OLD, new)))
+        codes = [code_of(child) for child in children]
         assert sorted(codes) == [0, 71, 71, 71]
         winner = str(codes.index(0)).encode()
         assert content(place) == REST | dict.fromkeys(OLD, winner)
