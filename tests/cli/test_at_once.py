@@ -1,11 +1,16 @@
-"""Several processes that write in one checkpoint at once: each does all of its work or none, in some order."""
+"""Several processes that write in one checkpoint at once: each does all of its work or none, in some order.
+
+The long run starts them in any order, each some moments after the one before; MTPFIX_LONG=100 takes 100 rounds of each.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
+import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,11 +18,14 @@ from checkpoints import INDEX, glm4_moe, on_disk
 from tiny import contents, qwen3_next
 from writers import GLM, command
 
-ROUNDS = 8 if os.environ.get("MTPFIX_LONG") else 1
+LONG = int(os.environ.get("MTPFIX_LONG") or 0)
+ROUNDS = max(LONG, 8) if LONG else 1
+APART = 0.3  # seconds, at most: about as long as a command needs to come to its first write
 Words = tuple[str, ...]
 APPLY: Words = ("apply", "here", "-y")
 UNDO: Words = ("undo", "here")
 CHECK: Words = ("check", "here", "--format", "quiet")
+HOOK: Words = ("hook", "--fix", "here/config.json")
 GRAFT: Words = ("graft", "here", "--from", "base", "-y")
 
 
@@ -31,12 +39,14 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def at_once(*commands: Words) -> list[tuple[int, str]]:
     """Exit codes and what was said."""
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "mtpfix", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    started = []
+    for words in random.sample(commands, len(commands)) if LONG else commands:
+        time.sleep(random.uniform(0, APART) if LONG and started else 0)
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "mtpfix", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
         )
-        for words in commands
-    ]
     said = [process.communicate()[1] for process in started]
     return [(process.returncode, text) for process, text in zip(started, said, strict=True)]
 
@@ -69,6 +79,22 @@ def test_apply_and_undo(root: Path) -> None:
         assert contents(here) == old
         assert command(*APPLY) == 0
         assert contents(here) == new
+
+
+def test_hook_and_apply(root: Path) -> None:
+    """Whichever is first mends the checkpoint, and one undo takes it back."""
+    here = qwen3_next(root / "here", "mtp.layers.0*")
+    old = contents(here)
+    assert command(*APPLY) == 0
+    new = contents(here)
+    assert command(*UNDO) == 0
+    for _ in range(ROUNDS):
+        ends = at_once(HOOK, APPLY, CHECK, HOOK)
+        assert all(code in (0, 1, 3) and "Traceback" not in said for code, said in ends), ends
+        assert contents(here) == new
+        assert command(*UNDO) == 0
+        assert contents(here) == old
+        assert command(*UNDO) == 2
 
 
 def test_graft_and_apply(root: Path) -> None:
