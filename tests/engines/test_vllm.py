@@ -667,6 +667,10 @@ class TestAwq:
         # 0.13.0 Q/moe_wna16.py:164
         assert ask("moe_wna16", awq("mtp."), EXPERTS, "0.12.0", "moe").cause.rule == "linear-method-for-moe"
         assert ask("moe_wna16", awq("mtp."), EXPERTS, "0.13.0", "moe").cause.rule == ""
+        # 0.11.1 fused_moe/layer.py:548: no model is built with it
+        built = {"layer": "moe", "options": {"part": "draft"}}
+        assert verdict("moe_wna16", awq("mtp."), EXPERTS, "0.12.0", **built) == "AssertionError"
+        assert verdict("moe_wna16", awq("mtp."), EXPERTS, "0.13.0", **built) == "plain"
 
 
 class TestAutoRound:
@@ -698,6 +702,9 @@ class TestAutoRound:
         # 0.24.0 Q/inc/inc.py:147
         answer = ask("auto-round", inc({EXPERTS: {"bits": 16}}), EXPERTS, release, "moe")
         assert (answer.decision, answer.cause.rule) == ("plain", caveat)
+        built = {"layer": "moe", "options": {"part": "target"}}
+        found = verdict("auto-round", inc({EXPERTS: {"bits": 16}}), EXPERTS, release, **built)
+        assert found == ("AssertionError" if caveat else "plain")
 
     def test_blocks_are_prefixes_of_text(self) -> None:
         config = inc({}, block_name_to_quantize="model.layers.4")

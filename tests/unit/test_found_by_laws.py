@@ -119,6 +119,17 @@ def test_no_entry_makes_plain_experts_load_in_w8a8_int8(dense: bool) -> None:
     assert draft(listed, "sglang", "0.5.23") == ("loads" if dense else "fails")
 
 
+@pytest.mark.parametrize("dense", [False, True])
+def test_listed_experts_stop_releases_that_give_them_the_method_of_linears(dense: bool) -> None:
+    """What holds experts asserts that their method is one of experts (vllm-0.11.1
+    model_executor/layers/fused_moe/layer.py:548); Quark's exclusions give them such a one from 0.26.0 on
+    (quantization/quark/utils.py:26)."""
+    made = qwen3_5(dense=dense)
+    report = analyse(build(made, "quark", [*made.kept, "re:^mtp.*"]), scope="all")
+    assert draft(report, "vllm", "0.25.0") == ("loads" if dense else "fails")
+    assert draft(report, "vllm", "0.26.0") == "loads"
+
+
 def test_a_shard_that_is_described_is_not_described_twice() -> None:
     """vLLM-Ascend asks the description for all shards of a fused linear (vllm-ascend-0.24.0rc1
     quantization/modelslim_config.py); its entries end in `.weight`, where others name the module."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.entries import Entry
 from mtpfix.frozen import Protocol
 from mtpfix.model import Answer, Cause, Layer
@@ -36,6 +37,18 @@ class Decider(Protocol):
 def listed(entry: Entry, rule: str = "") -> Answer:
     """Plain because of an entry."""
     return Answer("plain", cause_of(entry, rule))
+
+
+def as_linears(entry: Entry, query: MatchQuery) -> Answer:
+    """Experts that an entry gives the method of linears.
+
+    Whatever holds experts asserts that their method is one of experts: an AssertionError once a model is built, when
+    its part is known; the method by itself is a plain one, and so are they in the vectors.
+    (vllm-0.11.1 model_executor/layers/fused_moe/layer.py:548, vllm-0.33.0 .../fused_moe/routed_experts.py:241)
+    """
+    if "part" in query.options:
+        raise Refusal("AssertionError", "experts that are listed get the method of linears", entry)
+    return listed(entry, "linear-method-for-moe")
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,17 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, quantized, required
+from mtpfix.engines.vllm.answers import (
+    NOT_ASKED,
+    Decider,
+    Refusal,
+    as_linears,
+    cause_of,
+    listed,
+    plain,
+    quantized,
+    required,
+)
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read
 from mtpfix.engines.vllm.matching import Contained, agreed, shards, skip_list
 from mtpfix.engines.vllm.switches import on
@@ -203,7 +213,7 @@ class MoeWna16:
         names = [] if gptq else config.get("modules_to_not_convert") or []
         self._skipped = Contained(read(names, "/modules_to_not_convert"))
         self._scheme = f"{'gptq' if gptq else 'awq'}{config['bits']}"
-        self._caveat = "" if on("wna16-plain-experts", release) else "linear-method-for-moe"
+        self._plain_experts = on("wna16-plain-experts", release)
         if gptq and on("gptq-no-act-order", release):
             _check_act_order(config.get("desc_act", False), config["group_size"], config.get("dynamic") or {})
         self._query = query
@@ -211,7 +221,7 @@ class MoeWna16:
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         entry = self._skipped.find(runtime)
         if entry is not None:
-            return listed(entry, self._caveat if layer == "moe" else "")
+            return as_linears(entry, self._query) if layer == "moe" and not self._plain_experts else listed(entry)
         if layer == "linear":
             return self._linear.decide(runtime, layer, projections)
         return quantized(self._scheme) if layer == "moe" else plain(NOT_ASKED)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, required
+from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, as_linears, cause_of, listed, plain, required
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename
 from mtpfix.engines.vllm.matching import Suffixed, earliest
 from mtpfix.engines.vllm.switches import on
@@ -140,12 +140,13 @@ class AutoRound:
         default = Setting(self._layout.bits, self._layout.group_size, self._layout.symmetric, None)
         self._extra = Extra(config.get("extra_config") or {}, mappers, default, release)
         self._blocks = _blocks(config, mappers)
-        self._caveat = "" if on("inc-plain-experts", release) else "linear-method-for-moe"
+        self._plain_experts = on("inc-plain-experts", release)
+        self._query = query
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         early = self._early(runtime)
         if early is not None:
-            return listed(early, self._caveat if layer == "moe" else "")
+            return as_linears(early, self._query) if layer == "moe" and not self._plain_experts else listed(early)
         setting = self._setting(runtime, layer)
         cause = cause_of(setting.entry) if setting.entry else self._rule(runtime, layer)
         if setting.bits >= 16:

@@ -12,7 +12,7 @@ from typing import Any
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.quark_schemes import scheme_of
-from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, quantized
+from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, as_linears, cause_of, listed, plain, quantized
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename
 from mtpfix.engines.vllm.matching import Ancestors, Exact, Patterns, agreed, earliest, shards
 from mtpfix.engines.vllm.switches import on
@@ -50,6 +50,7 @@ class Quark:
 
     def __init__(self, query: MatchQuery) -> None:
         config, release = query.config, query.release
+        self._query = query
         _check_export(config)
         mappers = in_force(query.mappers, release)
         _map_all_lists(config, mappers, release)
@@ -69,7 +70,7 @@ class Quark:
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         entry = self._excluded(runtime, layer)
         if entry is not None:
-            return listed(entry, "linear-method-for-moe" if layer == "moe" and not self._children else "")
+            return as_linears(entry, self._query) if layer == "moe" and not self._children else listed(entry)
         if layer not in ("linear", "moe"):
             return plain(NOT_ASKED)
         found = self._layers.find(runtime)
