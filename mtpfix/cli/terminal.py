@@ -40,7 +40,8 @@ _BAR, _SHORTEST_BAR = 24, 8
 def page(stream: TextIO | None = None) -> Page:
     """What stdout, or another stream, can show: columns, colour, encoding."""
     stream = sys.stdout if stream is None else stream
-    return Page(min(max(_columns(), _NARROWEST), _WIDEST), _colour(stream), stream.encoding or "utf-8")
+    width = min(max(_columns(), _NARROWEST), _WIDEST)
+    return Page(width, _colour(stream), stream.encoding or "utf-8", stream.isatty())
 
 
 def _columns(stream: TextIO | None = None) -> int:

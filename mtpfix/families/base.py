@@ -297,8 +297,8 @@ def config_value(config: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
 
 
 def whole_number(value: Any) -> int | None:
-    """The value where it is a whole number from 0 on, else None."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """The value where it is a whole number from 0 on that engines, which count in 64 bits, can hold; else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
 
 
 def is_draft(family: Family, key: Key, layers: int) -> bool:

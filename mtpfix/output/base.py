@@ -12,11 +12,13 @@ from mtpfix.model import Explanation, Finding, Plan, Report, Source, Tensor
 
 @dataclass(frozen=True)
 class Page:
-    """What is written on: columns, whether colour codes are welcome, the encoding of the other side."""
+    """What is written on: columns, whether colour codes are welcome, the encoding of the other side, and whether a
+    person reads it on a terminal."""
 
     width: int = 80
     colour: bool = False
     encoding: str = "utf-8"
+    terminal: bool = False
 
     @cached_property
     def unicode(self) -> bool:

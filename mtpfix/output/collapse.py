@@ -8,7 +8,8 @@ from os.path import commonprefix
 from mtpfix.frozen import NamedTuple
 
 _DIGITS = "0123456789"
-_BRACES = frozenset("{},")
+_MOST_PARTS = 64  # of a name that is put together with others; each is looked at as often as it has parts
+_APART = frozenset("{},.")  # what no brace may hold; a dot stands in a name that has too many parts to be cut
 _SHORTEST_RANGE = 3
 _LONGEST_NUMBER = 18
 
@@ -37,7 +38,7 @@ def collapse(names: Iterable[str]) -> tuple[str, ...]:
 
 def collapsed(names: Iterable[str]) -> tuple[Collapsed, ...]:
     """Like `collapse`, with the number of names that each form stands for."""
-    rows: list[Row] = [tuple((part,) for part in name.split(".")) for name in dict.fromkeys(names)]
+    rows = [_row(name) for name in dict.fromkeys(names)]
     for depth in range(max(map(len, rows), default=0) - 1, -1, -1):
         rows = _merged_at(rows, depth)
     return tuple(map(_shown, rows))
@@ -55,6 +56,11 @@ def numbers(values: Iterable[int], width: int = 0) -> str:
     return ",".join(f"{run[0]}..{run[-1]}" if len(run) >= _SHORTEST_RANGE else ",".join(run) for run in told)
 
 
+def _row(name: str) -> Row:
+    """A name cut at its dots; one with more parts than any module has is left whole."""
+    return tuple((part,) for part in name.split(".")) if name.count(".") < _MOST_PARTS else ((name,),)
+
+
 def _merged_at(rows: list[Row], depth: int) -> list[Row]:
     """Rows that differ at one depth only become one."""
     merged: dict[_Place, dict[str, None]] = {}
@@ -70,7 +76,7 @@ def _merged_at(rows: list[Row], depth: int) -> list[Row]:
 
 def _joinable(row: Row, depth: int) -> bool:
     """Whether the row reaches this depth with parts that no brace could confuse."""
-    return len(row) > depth and not any(_BRACES & set(part) or not part for part in row[depth])
+    return len(row) > depth and not any(_APART & set(part) or not part for part in row[depth])
 
 
 def _shown(row: Row) -> Collapsed:

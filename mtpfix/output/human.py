@@ -533,8 +533,8 @@ def _header_proof(plan: Plan) -> str:
 
 
 def diff_text(text: str, page: Page) -> str:
-    """A unified diff for a terminal: coloured, hostile characters escaped. A pipe gets the diff as it is."""
-    if not page.colour:
+    """A unified diff for a terminal, of whatever colours: hostile characters escaped. A pipe gets the diff as it is."""
+    if not (page.colour or page.terminal):
         return text
     return page_text(_diff_line(line, page) for line in text.removesuffix("\n").split("\n"))
 

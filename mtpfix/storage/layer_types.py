@@ -67,6 +67,7 @@ def _stored(names: Iterable[str], layers: int) -> tuple[str, ...]:
         block = below.partition(".")[0]
         if inside and number.isdecimal() and block in _BLOCKS:
             found.setdefault(int(number), set()).add(_BLOCKS[block])
-    if found.keys() != set(range(layers)) or any(len(kinds) > 1 for kinds in found.values()):
+    whole = len(found) == layers and found.keys() == set(range(layers))  # a config may declare 2^70 layers
+    if not whole or any(len(kinds) > 1 for kinds in found.values()):
         return ()
     return tuple(kind for number in range(layers) for kind in found[number])

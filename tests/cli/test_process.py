@@ -293,6 +293,20 @@ def test_a_terminal_gets_colour_and_its_width(broken: Path) -> None:
     assert "\x1b" not in on_terminal(70, "check", broken, TERM="dumb")
 
 
+@pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_no_diff_steers_a_terminal_with_or_without_colour(env: dict[str, str], broken: Path) -> None:
+    """U+009B begins a sequence in many terminals, U+202E turns the order of what follows; JSON may hold both as they
+    are."""
+    config = broken / "config.json"
+    text = config.read_text("utf-8")
+    config.write_text(text.replace('"mtp.layers.0*"', '"\u202e\u009b31m", "mtp.layers.0*"', 1), "utf-8")
+    shown = on_terminal(80, "apply", broken, "--dry-run", **env)
+    assert "\\u202e\\x9b31m" in shown
+    assert "\u202e" not in shown
+    assert "\u009b" not in shown
+    assert "\u202e\u009b31m" in run("apply", broken, "--dry-run").stdout  # a pipe gets what `patch` needs
+
+
 def test_a_pipe_gets_none(broken: Path) -> None:
     assert "\x1b" not in run("check", broken).stdout + run("apply", broken, "--dry-run").stdout
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -220,6 +222,19 @@ def test_layer_types_are_set_to_what_is_stored(declared: Any, wanted: list[tuple
         assert {row.verdict for row in report.engines if (row.engine, row.part) == ("vllm", "target")} == {
             "fails", "unsupported",
         }  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [10_000_000, int("9" * sys.get_int_max_str_digits())], ids=["many", "digits"])
+def test_more_layers_than_any_model_has_take_no_room(count: int) -> None:
+    """Nothing is made for each layer that a config declares, and no number gets more digits than can be written."""
+    text = {**Q35.config["text_config"], "layer_types": ["linear_attention"], "num_hidden_layers": count}
+    checkpoint = build(Q35, "nvfp4", right_list(Q35, "nvfp4"), changes={"text_config": text})
+    tracemalloc.start()
+    try:
+        analyse(checkpoint, unsafe=True)
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
 
 
 # --- the plan ---------------------------------------------------------------------------------------------------------
