@@ -19,6 +19,7 @@ import json
 import math
 import re
 import struct
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -116,7 +117,7 @@ def expand(text: str) -> list[str]:
     """`a.{0..2}.b` -> the three names."""
     found = re.search(r"\{(\d+)\.\.(\d+)\}", text)
     if not found:
-        return [text]
+        return [sys.intern(text)]  # most names are in many records
     head, tail = text[: found.start()], text[found.end() :]
     return [name for number in range(int(found[1]), int(found[2]) + 1) for name in expand(f"{head}{number}{tail}")]
 

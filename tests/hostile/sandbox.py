@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,6 +54,19 @@ class Sandbox:
         assert self._server.stdout
         print(json.dumps([os.fspath(arg) for arg in args]), file=self._server.stdin, flush=True)
         return Run(*json.loads(self._server.stdout.readline()))
+
+
+def write_apart(file: Path, made: Callable[[], bytes]) -> None:
+    """Write what takes much memory to make in a process of its own: who grows by it forks slowly from then on."""
+    child = os.fork()
+    if not child:
+        try:
+            file.write_bytes(made())
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def civil(done: Run) -> None:

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from .large import Case, beyond, within
-from .sandbox import Sandbox, civil
+from .sandbox import Sandbox, civil, write_apart
 
 LONG = bool(os.environ.get("MTPFIX_LONG"))
 COMMANDS: tuple[tuple[str, ...], ...] = (
@@ -29,7 +29,7 @@ def tried(sandbox: Sandbox, place: Path, case: Case, commands: tuple[tuple[str, 
     what, name, made = case
     file, bundle = place / name, place.parent / "bundle"
     sound = file.read_bytes() if file.exists() else None
-    file.write_bytes(made())
+    write_apart(file, made)
     codes = []
     try:
         for command in commands:
