@@ -12,19 +12,20 @@ _PLAIN = frozenset("-._~")
 
 # Tokens of the Hub: `hf_` and 34 letters and digits, those of OAuth and of trusted publishers, and `api_` or `api_org_`
 # and as many, which it gave until 2022.
-_HUB = late.pattern(
-    r"(hf_|api_)(?:(?:oauth|jwt)_[A-Za-z0-9._-]{20,}|(?:org_)?[A-Za-z0-9]{30,}|(?<=hf_)[A-Za-z0-9]{20,})"
-)
+_HUB_TEXT = r"(hf_|api_)(?:(?:oauth|jwt)_[A-Za-z0-9._-]{20,}|(?:org_)?[A-Za-z0-9]{30,}|(?<=hf_)[A-Za-z0-9]{20,})"
+_HUB = late.pattern(_HUB_TEXT)
 # A name and a password before an address's host. JSON may write the slashes with a backslash.
 _LOGIN = late.pattern(r"(:(?:\\?/){2})[^/\s\"\\]+@")
-_PASSWORD = late.pattern(r":(?:\\?/){2}[^/\s\"\\:@]+:[^/\s\"\\]+@")
+_LOGIN_TEXT = r":(?:\\?/){2}[^/\s\"\\:@]+:[^/\s\"\\]+@"
 # What a signed address carries (Amazon S3 and CloudFront, Google Cloud Storage, Azure Blob), and tokens as a query.
-_QUERY = late.pattern(
+_QUERY_TEXT = (
     r"((?:[?&;]|\\u0026|%3[fF]|%26)"
     r"(?i:x-(?:amz|goog)-[a-z-]+|signature|policy|key-pair-id|expires|awsaccesskeyid|googleaccessid|sig|se|sp|skoid"
     r"|(?:access_|auth_|id_|refresh_)?token|auth|authorization|api_?key|key|secret|client_secret|password)"
     r"(?:=|%3[dD]))[^&\s\"'<>\\]+"
 )
+_QUERY = late.pattern(_QUERY_TEXT)
+_IN_FILES = tuple(late.pattern(text.encode()) for text in (_HUB_TEXT, _LOGIN_TEXT, _QUERY_TEXT))
 _MARKS = ("?", "&", ";", "\\u0026", "%3f", "%3F", "%26")
 _HEADER = late.pattern(r"\b(Bearer|bearer|Basic) +[A-Za-z0-9+/=._~-]{8,}")
 # Variables whose value is a secret by their name: HF_TOKEN, GITHUB_TOKEN, AWS_SECRET_ACCESS_KEY, MTPFIX_CHECK_TOKEN.
@@ -107,5 +108,4 @@ def holds_secret(data: bytes) -> bool:
         return True
     if not (b"hf_" in data or b"api_" in data or b"://" in data or b":\\/\\/" in data):
         return False
-    text = data.decode("utf-8", "replace")
-    return any(pattern.search(text) for pattern in (_HUB, _PASSWORD, _QUERY))
+    return any(pattern.search(data) for pattern in _IN_FILES)

@@ -7,7 +7,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 
 from mtpfix.checkpoint.canonical import Folded, Tails, fold
-from mtpfix.checkpoint.headers import LENGTH_BYTES, MAX_MODULES, MAX_TENSORS, beyond, check_room, decode
+from mtpfix.checkpoint.headers import (
+    LENGTH_BYTES,
+    MAX_ALL_BYTES,
+    MAX_MODULES,
+    MAX_TENSORS,
+    beyond,
+    check_room,
+    decode,
+)
 from mtpfix.model import Cell, RawModule, Shard, Tensor
 from mtpfix.modules import Block, Cells, Modules, split_expert
 from mtpfix.names import is_plain, split_name, tensor_name
@@ -30,6 +38,8 @@ class Collector:
         self.tensor_count = 0
         self.plain = True
         self.duplicates: tuple[Tensor, ...] = ()
+        self._lengths: dict[str, int] = {}  # of headers
+        self._read = 0  # their sum
         self._root = Tails()
         self._equal: dict[Cells, Cells] = {}
         self._parts: list[tuple[str, Folded]] = []
@@ -60,6 +70,7 @@ class Collector:
     def add_header(self, shard: str, header: bytes, size: int) -> None:
         """Take in a shard of `size` bytes by its header. Raises UnreadableError for an invalid one."""
         data_bytes = size - LENGTH_BYTES - len(header)
+        self._count_read(shard, len(header))
         if header.endswith(_BLANKS) and not header[len(header) // 2 :].strip(b" "):
             header = header.rstrip(b" ")  # of 100 MB, all padding, nothing is copied
         check_room(header, self.tensor_count, shard)
@@ -88,6 +99,7 @@ class Collector:
             (
                 shard.name,
                 shard.size,
+                self._lengths.get(shard.name, 0),
                 folded.tensors,
                 {name: table.setdefault(cells, len(table)) for name, cells in folded.singles.items()},
                 [
@@ -112,7 +124,8 @@ class Collector:
         known = [self._shared(tuple(Cell(*cell) for cell in cells)) for cells in table]
         self.plain = self.plain and plain
         for shard in shards:
-            _, size, tensors, singles, blocks = by_name[shard]
+            _, size, length, tensors, singles, blocks = by_name[shard]
+            self._count_read(shard, length)
             held = [
                 Block(holder, numbers, {rest: known[at] for rest, at in cells.items()}, before)
                 for holder, numbers, cells, before in blocks
@@ -136,6 +149,12 @@ class Collector:
         """Say of these modules that they lie in files that the index does not name."""
         self._singles, self._blocks = self.modules.whole, []
         self._singles.update((name, self._singles[name]._replace(listed=False)) for name in names)
+
+    def _count_read(self, shard: str, count: int) -> None:
+        self._lengths[shard] = count
+        self._read += count
+        if self._read > MAX_ALL_BYTES:
+            raise beyond(shard, f"with its header all are {self._read:,} bytes, above the limit of {MAX_ALL_BYTES:,}")
 
     def _add(self, shard: str, size: int, folded: Folded) -> None:
         self.shards.append(Shard(shard, folded.tensors, size))

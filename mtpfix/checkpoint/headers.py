@@ -32,10 +32,14 @@ MAX_DEPTH = 127
 # What the library would take and no model has: each bounds what a header costs to be read.
 FEW_BYTES = 1 << 20  # a header that is no longer is not counted through
 MAX_TENSORS = 500_000  # of a checkpoint; the largest have 300,000, in a hundred files
-MAX_MODULES = 250_000
-MAX_VALUES = 1_500_000  # of a header that is not spelled as the library spells it
-MAX_WIDE_BYTES = 1 << 25  # of one that is not ASCII: Python takes up to four bytes for each of its characters
+MAX_MODULES = 160_000  # the largest have 76,000
+MAX_VALUES = 1_200_000  # of a header that is not spelled as the library spells it
+MAX_QUOTES = 2_500_000  # of the same; a tensor has ten
+MAX_WIDE_BYTES = 1 << 24  # of one that is not ASCII: Python takes up to four bytes for each of its characters
 MAX_TEXT = 1 << 25  # of a name, a number, a value of the metadata
+MAX_FULL_BYTES = 3 << 24  # of a header; a longer one is blanks but for
+MAX_SPARSE_BYTES = 1 << 24
+MAX_ALL_BYTES = 1 << 27  # of all headers of a checkpoint; a trillion parameters make half of it
 METADATA = "__metadata__"
 
 DTYPE_BITS = {
@@ -94,18 +98,18 @@ class _Fault(ValueError):
     """What is wrong with a header."""
 
 
-def header_length(prefix: bytes, size: int, file: str) -> int:
+def header_length(first: bytes, size: int, file: str) -> int:
     """How long the header of a file of `size` bytes is, from the file's first bytes (eight, or all it has).
 
     Raises UnreadableError for a length that the file cannot hold, and for a Git LFS pointer.
     """
-    if prefix.startswith(_LFS[:LENGTH_BYTES]):
+    if first.startswith(_LFS[:LENGTH_BYTES]):
         raise UnreadableError(
             f"{file}: a Git LFS pointer stands where the weights should be", subject=file, hint="run `git lfs pull`"
         )
-    if len(prefix) < LENGTH_BYTES:
-        raise broken(file, f"byte 0: {len(prefix)} bytes are too few for a header length")
-    length = int.from_bytes(prefix[:LENGTH_BYTES], "little")
+    if len(first) < LENGTH_BYTES:
+        raise broken(file, f"byte 0: {len(first)} bytes are too few for a header length")
+    length = int.from_bytes(first[:LENGTH_BYTES], "little")
     if length > MAX_HEADER_BYTES:
         raise broken(file, f"byte 0: the header length {length} is above the limit of {MAX_HEADER_BYTES}")
     if LENGTH_BYTES + length > size:
@@ -113,9 +117,14 @@ def header_length(prefix: bytes, size: int, file: str) -> int:
     return length
 
 
+def prefix(header: bytes) -> bytes:
+    """The first bytes of a file: the length of its header."""
+    return len(header).to_bytes(LENGTH_BYTES, "little")
+
+
 def front(header: bytes) -> bytes:
     """The first bytes of a file: the length of its header, and the header."""
-    return len(header).to_bytes(LENGTH_BYTES, "little") + header
+    return prefix(header) + header
 
 
 def padded(header: bytes) -> bytes:
@@ -128,15 +137,20 @@ def decode(header: bytes, data_bytes: int, file: str) -> tuple[Entry, ...]:
 
     Raises UnreadableError for a header that the safetensors library would refuse, and for one above MAX_VALUES.
     """
-    values = sum(header.count(sign) for sign in (b",", b"[", b"{")) if len(header) > FEW_BYTES else 0
-    if values > MAX_VALUES:
-        raise beyond(file, f"{values:,} values in the header are above the limit of {MAX_VALUES:,}")
+    if len(header) > FEW_BYTES:
+        _check_count(file, "values", sum(header.count(sign) for sign in (b",", b"[", b"{")), MAX_VALUES)
+        _check_count(file, "quotes", header.count(b'"'), MAX_QUOTES)
     try:
         entries = _entries(_parse(header))
         check_cover(entries, data_bytes)
     except _Fault as fault:
         raise broken(file, str(fault)) from None
     return entries
+
+
+def _check_count(file: str, what: str, count: int, most: int) -> None:
+    if count > most:
+        raise beyond(file, f"{count:,} {what} in the header are above the limit of {most:,}")
 
 
 def check_room(header: bytes, tensors: int, file: str) -> None:
@@ -148,11 +162,20 @@ def check_room(header: bytes, tensors: int, file: str) -> None:
         return
     if len(header) > MAX_WIDE_BYTES and not header.isascii():
         raise beyond(file, f"a header of {len(header):,} bytes that is not ASCII; the limit is {MAX_WIDE_BYTES:,}")
+    if len(header) > MAX_FULL_BYTES and (full := _filled(header)) > MAX_SPARSE_BYTES:
+        limit = f"{MAX_SPARSE_BYTES:,} in one of more than {MAX_FULL_BYTES:,}"
+        raise beyond(file, f"{full:,} bytes of the header are no blanks; the limit is {limit}")
     if any(_is_text(header, *run.span()) for run in _SPREE.finditer(header)):
         raise beyond(file, f"more than {MAX_TEXT:,} bytes of the header are one name, one value or one list")
     tensors += header.count(_OFFSETS)
     if tensors > MAX_TENSORS:
         raise beyond(file, f"{tensors:,} tensors are above the limit of {MAX_TENSORS:,}")
+
+
+def _filled(header: bytes) -> int:
+    """How many bytes of a header are no blanks, counted piece by piece, as each is copied for it."""
+    pieces = (header[at : at + FEW_BYTES] for at in range(0, len(header), FEW_BYTES))
+    return sum(len(piece.translate(None, b"".join(_BLANKS))) for piece in pieces)
 
 
 def _is_text(header: bytes, start: int, end: int) -> bool:

@@ -14,7 +14,7 @@ from mtpfix import late
 from mtpfix.checkpoint.jsonfiles import CONFIG, DESCRIPTION
 from mtpfix.errors import UnreadableError
 from mtpfix.model import JsonFile, RawModule
-from mtpfix.modules import EXPERTS, Modules
+from mtpfix.modules import Modules, split_expert
 from mtpfix.names import brief
 
 MOST_ROWS = 400_000  # of a description: one for each tensor; a trillion parameters make 280,000 tensors
@@ -23,7 +23,7 @@ FEW_ENTRIES = 10_000  # in a small checkpoint too
 MOST_PATTERNS = 1_000  # entries that only trying them out can match
 MOST_REGEXES = 5_000  # regular expressions, as plain as they may be: each is compiled
 MOST_GROUPS = 100
-MOST_MODULES = 50_000  # with a matrix, beside the experts, which are judged in rows; the largest models have 3,000
+MOST_MODULES = 30_000  # with a matrix; experts of a layer that are stored alike are one. The largest have 3,000
 MOST_TARGETS = 20_000  # of all config groups together, in whatever checkpoint
 FEW_TARGETS = 2_000  # in a small checkpoint too
 
@@ -49,19 +49,27 @@ def check_lists(files: Mapping[str, JsonFile], modules: int) -> None:
 
 
 def check_modules(modules: Modules, source: str) -> None:
-    """Raise UnreadableError for more modules, norms and experts aside, than a model can have."""
-    names = modules.singles
-    count = sum(map(_is_judged, names.values())) if len(names) > MOST_MODULES else 0
+    """Raise UnreadableError for more modules that are judged by themselves than a model can have."""
+    count = sum(len(block.cells) for block in modules.blocks)
+    if count + len(modules.singles) > MOST_MODULES:
+        count += len({_judged(module) for module in modules.singles.values() if _is_judged(module)})
     if count > MOST_MODULES:
         raise UnreadableError(
-            f"{source}: {count:,} matrices beside those of experts are above the limit of {MOST_MODULES:,}",
+            f"{source}: {count:,} matrices, experts that are stored alike counted once, are above the limit of "
+            f"{MOST_MODULES:,}",
             subject=source,
             hint="no model has as many: look at what wrote the files",
         )
 
 
 def _is_judged(module: RawModule) -> bool:
-    return EXPERTS not in module.name and any(len(cell.shape) > 1 for cell in module.cells)
+    return any(len(cell.shape) > 1 for cell in module.cells)
+
+
+def _judged(module: RawModule) -> object:
+    """What stands for a module where it is judged: of experts of one projection that are stored alike one for all."""
+    holder, number, rest = split_expert(module.name)
+    return (holder, rest, id(module.cells)) if number.isdecimal() else module.name
 
 
 def _parts(file: JsonFile) -> Iterator[Mapping[str, Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from os.path import commonprefix
 
 from mtpfix.frozen import NamedTuple
@@ -12,6 +13,7 @@ _MOST_PARTS = 64  # of a name that is put together with others; each is looked a
 _APART = frozenset("{},.")  # what no brace may hold; a dot stands in a name that has too many parts to be cut
 _SHORTEST_RANGE = 3
 _LONGEST_NUMBER = 18
+_ENDS = 2  # depths at which names are merged as texts
 
 Alternatives = tuple[str, ...]
 Row = tuple[Alternatives, ...]
@@ -38,10 +40,57 @@ def collapse(names: Iterable[str]) -> tuple[str, ...]:
 
 def collapsed(names: Iterable[str]) -> tuple[Collapsed, ...]:
     """Like `collapse`, with the number of names that each form stands for."""
-    rows = [_row(name) for name in dict.fromkeys(names)]
-    for depth in range(max(map(len, rows), default=0) - 1, -1, -1):
-        rows = _merged_at(rows, depth)
+    return _collapsed(tuple(dict.fromkeys(names)))
+
+
+@lru_cache(maxsize=4)  # one finding after the other names the same modules
+def _collapsed(names: tuple[str, ...]) -> tuple[Collapsed, ...]:
+    """The same of names of which none is there twice."""
+    deepest = max((count for name in names if (count := name.count(".")) < _MOST_PARTS), default=0)
+    if deepest < _ENDS:
+        rows, depth = [*map(_row, names)], deepest
+    else:
+        rows, depth = _merged_at_ends(names, deepest), deepest - _ENDS
+    for at in range(depth, -1, -1):
+        rows = _merged_at(rows, at)
     return tuple(map(_shown, rows))
+
+
+def _row(name: str) -> Row:
+    """A name cut at its dots; one with more parts than any module has is left whole."""
+    return tuple((part,) for part in name.split(".")) if name.count(".") < _MOST_PARTS else ((name,),)
+
+
+def _merged_at_ends(names: Iterable[str], deepest: int) -> list[Row]:
+    """What `_merged_at` makes of names at the two last depths, without a row for each of them.
+
+    Experts' projections and numbers stand there, by the hundred thousand: texts are looked up faster than rows.
+    """
+    last: dict[str | tuple[str], list[str]] = {}
+    for name in names:
+        head, _, part = name.rpartition(".")
+        joins = name.count(".") == deepest and _is_clear(part)
+        last.setdefault(head if joins else (name,), []).append(part)
+    found: dict[tuple[str, Alternatives, bool], dict[str, None]] = {}
+    for text, after in _one_shorter(last, deepest):
+        head, _, part = text.rpartition(".")
+        joins = text.count(".") == deepest - 1 and _is_clear(part)
+        found.setdefault((head if joins else text, after, joins), {})[part] = None
+    return [
+        (*_row(text), *((tuple(parts),) if joins else ()), *((after,) if after else ()))
+        for (text, after, joins), parts in found.items()
+    ]
+
+
+def _one_shorter(last: Mapping[str | tuple[str], list[str]], deepest: int) -> Iterator[tuple[str, Alternatives]]:
+    """Names without what stands at the last depth, and that."""
+    for key, parts in last.items():
+        if isinstance(key, str):
+            yield key, tuple(parts)
+        elif key[0].count(".") == deepest:
+            yield key[0].rpartition(".")[0], (parts[0],)
+        else:
+            yield key[0], ()
 
 
 def numbers(values: Iterable[int], width: int = 0) -> str:
@@ -54,11 +103,6 @@ def numbers(values: Iterable[int], width: int = 0) -> str:
             runs.append([value])
     told = [[f"{value:0{width}}" for value in run] for run in runs]
     return ",".join(f"{run[0]}..{run[-1]}" if len(run) >= _SHORTEST_RANGE else ",".join(run) for run in told)
-
-
-def _row(name: str) -> Row:
-    """A name cut at its dots; one with more parts than any module has is left whole."""
-    return tuple((part,) for part in name.split(".")) if name.count(".") < _MOST_PARTS else ((name,),)
 
 
 def _merged_at(rows: list[Row], depth: int) -> list[Row]:
@@ -76,7 +120,11 @@ def _merged_at(rows: list[Row], depth: int) -> list[Row]:
 
 def _joinable(row: Row, depth: int) -> bool:
     """Whether the row reaches this depth with parts that no brace could confuse."""
-    return len(row) > depth and not any(_APART & set(part) or not part for part in row[depth])
+    return len(row) > depth and all(map(_is_clear, row[depth]))
+
+
+def _is_clear(part: str) -> bool:
+    return bool(part) and _APART.isdisjoint(part)
 
 
 def _shown(row: Row) -> Collapsed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -47,9 +48,13 @@ def run(name: str, seconds: int) -> int:
         folder = Path(kept or scratch) / name
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "tests.fuzz", name, "--seconds", str(seconds), "--child", str(folder)]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run(command, cwd=HERE.parent.parent, stderr=subprocess.PIPE, text=True, check=False)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
     lines = done.stderr.splitlines()
     executed = [line for line in lines if line.startswith(("Done", "stat::number_of_executed_units"))]
+    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    executed.append(f"{used:.0f} s of the processor")
     print(f"{name}: {'; '.join(executed) if not done.returncode else done.stderr[-4000:]}", flush=True)
     return done.returncode
 

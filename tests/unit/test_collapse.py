@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import time
 
@@ -128,3 +129,28 @@ def test_names_of_very_many_parts_cost_what_they_are_long() -> None:
     before = time.process_time()
     assert collapse(names) == (*names[:501], "{x,y}")
     assert time.process_time() - before < 5
+
+
+PARTS = st.sampled_from(["a", "b", "0", "1", "", "{", "x,y"])
+NAMES = st.lists(st.lists(PARTS, min_size=1, max_size=5).map(".".join), max_size=40)
+
+
+@given(NAMES)
+def test_names_of_any_depth_are_merged_from_the_end_on(names: list[str]) -> None:
+    """The same as merging rows of parts, one depth after the other."""
+    rows = [[(part,) for part in name.split(".")] for name in dict.fromkeys(names)]
+    for depth in range(4, -1, -1):
+        merged: dict[object, list[tuple[str, ...]]] = {}
+        for row in rows:
+            joins = len(row) > depth and all(part and not {*"{},"} & {*part} for part in row[depth])
+            key = (True, tuple(row[:depth]), tuple(row[depth + 1 :])) if joins else (False, tuple(row), None)
+            merged.setdefault(key, [*row])
+            if joins and row[depth][0] not in merged[key][depth]:
+                merged[key][depth] = (*merged[key][depth], *row[depth])
+        rows = [*merged.values()]
+    sizes = [math.prod(map(len, row)) for row in rows]
+    assert [group.size for group in collapsed(names)] == sizes
+    assert sum(sizes) == len({*names})
+    for group, row in zip(collapsed(names), rows, strict=True):
+        if len(row) == group.pattern.count(".") + 1 and group.size == 1:
+            assert group.pattern == ".".join(part for parts in row for part in parts)
