@@ -251,20 +251,24 @@ def _rows(prefix: str, modules: Mapping[str, Module]) -> Iterator[Row]:
             yield f"{prefix}{name}.{suffix}", spec
 
 
-def write_shard(path: Path, rows: list[Row]) -> int:
+def write_shard(path: Path, rows: list[Row], *, scripted: bool = False) -> int:
     """A safetensors file whose data is a hole; the number of data bytes is returned."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offset = 0
-    for name, (dtype, shape) in sorted(rows, key=lambda row: (WRITE_ORDER[row[1][0]], row[0])):
+    for name, (dtype, shape) in rows if scripted else sorted(rows, key=_as_the_library):
         end = offset + SIZE[dtype] * math.prod(shape)
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, end]}
         offset = end
-    raw = json.dumps(header, separators=(",", ":")).encode()
+    raw = json.dumps(header, separators=None if scripted else (",", ":")).encode()
     raw += b" " * (-len(raw) % 8)
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(raw)) + raw)
         file.truncate(8 + len(raw) + offset)
     return offset
+
+
+def _as_the_library(row: Row) -> tuple[int, str]:
+    return WRITE_ORDER[row[1][0]], row[0]
 
 
 def config(model: Model, layers: int, excluded: list[str]) -> tuple[dict[str, object], dict[str, object]]:
@@ -305,11 +309,14 @@ def forge(
     layers: int = 0,
     experts: int = 0,
     more_entries: int = 0,
+    scripted: bool = False,
 ) -> int:
     """Write a checkpoint into `path` (made if absent); the number of tensors is returned. 0: the true number.
 
     `more_entries` are added to both lists: names of a vision tower that is not there, as lists of other checkpoints
     hold by the hundred.
+
+    scripted  headers and index as a script writes them: in the order of the tensors, by `json.dumps` as it is
     """
     model = MODELS[name]
     layers, shards = layers or model.layers, shards or model.shards
@@ -322,10 +329,11 @@ def forge(
     for number in range(shards):
         file = f"model-{number + 1:05d}-of-{shards:05d}.safetensors"
         part = rows[number * per_shard : (number + 1) * per_shard]
-        total += write_shard(out / file, part)
+        total += write_shard(out / file, part, scripted=scripted)
         weight_map.update((tensor, file) for tensor, _ in part)
-    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
-    (out / "model.safetensors.index.json").write_text(json.dumps(index, indent=2) + "\n")
+    names = weight_map if scripted else dict(sorted(weight_map.items()))
+    index = json.dumps({"metadata": {"total_size": total}, "weight_map": names}, indent=None if scripted else 2)
+    (out / "model.safetensors.index.json").write_text(index + "\n")
     tower = [f"model.visual.blocks.{number}.attn.qkv" for number in range(more_entries)]
     body, sidecar = config(model, layers, [*model.entries(layers), *tower])
     (out / "config.json").write_text(json.dumps(body, indent=2) + "\n")

@@ -29,7 +29,7 @@ class Size:
 
     rounds: int
     starts: int
-    models: Mapping[str, dict[str, int]]
+    models: tuple[tuple[str, dict[str, int]], ...]
     layers: int
     entries: int
     remote: dict[str, int]
@@ -37,13 +37,15 @@ class Size:
     grafted: int  # experts of the draft that is copied
 
 
-FULL = Size(9, 25, {"qwen3-next": {}, "deepseek-v3": {}}, 4, 500, {}, 1000, 256)
+FULL = Size(
+    9, 25, (("qwen3-next", {}), ("deepseek-v3", {}), ("deepseek-v3", {"scripted": True})), 4, 500, {}, 1000, 256
+)
 SMALL = {"layers": 8, "shards": 16}
-QUICK = Size(3, 5, {"deepseek-v3": SMALL}, 2, 500, {**SMALL, "experts": 32}, 60, 32)
+QUICK = Size(3, 5, (("deepseek-v3", SMALL),), 2, 500, {**SMALL, "experts": 32}, 60, 32)
 
 
 def _local(size: Size) -> None:
-    for name, chosen in size.models.items():
+    for name, chosen in size.models:
         local.compare(name, size.rounds, **chosen)
 
 
