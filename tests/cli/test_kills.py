@@ -24,6 +24,8 @@ from tiny import qwen3_next
 from mtpfix import store
 from mtpfix.cli import main
 
+pytestmark = pytest.mark.forks
+
 LONG = bool(os.environ.get("MTPFIX_LONG"))
 CALLS = ("open", "write", "pwrite", "sendfile", "copy_file_range", "fsync", "fdatasync", "replace", "rename", "link",
          "symlink", "unlink", "fchmod", "chmod", "fchown", "utime", "mkdir", "rmdir", "ftruncate")  # fmt: skip

@@ -29,6 +29,8 @@ from mtpfix import api, bulk, store
 from mtpfix.errors import WriteError
 from mtpfix.grafting.ready import Ready
 
+pytestmark = pytest.mark.forks
+
 STEPS = ("open", "pwrite", "write", "fsync", "fdatasync", "link", "replace", "unlink", "fchmod")
 Contents = dict[str, bytes]
 

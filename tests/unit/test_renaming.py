@@ -26,6 +26,8 @@ from mtpfix.model import Rename
 from mtpfix.renaming import prepared
 from mtpfix.store import JOURNAL, Head, Large, Overwrite, apply_files, recover, stamp_of, undo
 
+pytestmark = pytest.mark.forks
+
 S, LONG, SHORT = "model.safetensors", "weight_scale_inv", "weight_scale"
 BLOCK = ("F32", (2, 3))
 CONFIG = {"config.json": b"{}", "model.safetensors.index.json": b'{"weight_map": {}}'}

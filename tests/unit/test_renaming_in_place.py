@@ -24,6 +24,8 @@ from mtpfix.model import Rename
 from mtpfix.renaming import prepared
 from mtpfix.store import Overwrite, Stamp, apply_files, recover, undo
 
+pytestmark = pytest.mark.forks
+
 __all__ = ["place", "quick"]  # fixtures
 
 Found = dict[str, tuple[str, list[int]]]

@@ -22,6 +22,8 @@ from mtpfix import store
 from mtpfix.errors import ConflictError, UnreadableError, UsageError, WriteError
 from mtpfix.store import JOURNAL, Change, Content, apply_files, recover, state_folder, undo
 
+pytestmark = pytest.mark.forks
+
 OLD = {"config.json": b'{"a": 1}\n', "hf_quant_config.json": b'{"b": 1}'}
 NEW = {"config.json": b'{"a": 2}\n', "hf_quant_config.json": b'{"b": 2}'}
 REST = {"model.safetensors": b"weights", "tokenizer.json": b"{}"}
