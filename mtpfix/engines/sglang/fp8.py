@@ -10,10 +10,10 @@ from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.listing import Entry, Rule, plain, quantized, read_list, sound, unique
 from mtpfix.engines.sglang.exclusions import Exclusions
 from mtpfix.engines.sglang.names import mapped, with_unwrapped
-from mtpfix.engines.sglang.skip import Skips, tests_of
+from mtpfix.engines.sglang.skip import Skips, table_of, tests_of
 from mtpfix.engines.sglang.switches import on
 from mtpfix.frozen import replace
-from mtpfix.model import Answer, Layer
+from mtpfix.model import Answer, Layer, Mapper
 
 _UNLISTED = "no entry of the list skips it"
 _NEVER = "the method leaves this kind of layer alone"
@@ -42,15 +42,24 @@ def _both_spellings(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     return tuple(copy for entry in bare for copy in (entry, entry._replace(text="model." + entry.text)))
 
 
-def _ignored(config: Mapping[str, Any], query: MatchQuery) -> tuple[Entry, ...]:
+def _ignored(config: Mapping[str, Any], both_spellings: bool, mappers: tuple[Mapper, ...]) -> tuple[Entry, ...]:
     entries = _found(config)
-    if on("fp8-both-spellings", query.release):
+    if both_spellings:
         entries = _both_spellings(entries)
     elif "mistral3" in str(config.get("model_type", "")):
         entries = tuple(entry._replace(text=entry.text.replace("model.", "")) for entry in entries)
-    if query.mappers and on("fp8-mapper", query.release):
-        entries = unique(mapped(entries, query.mappers))
-    return entries
+    return unique(mapped(entries, mappers)) if mappers else entries
+
+
+def _skips(query: MatchQuery) -> Skips:
+    """The list as this release reads and searches it: one for all releases that do so alike."""
+    release, tests = query.release, tests_of(query.release)
+    packed = query.packed if on("fp8-packed", release) else {}
+    read = on("fp8-both-spellings", release), query.mappers if on("fp8-mapper", release) else ()
+    entries = query.once(("sglang fp8", *read), lambda: _ignored(query.config, *read))
+    table = query.once(("sglang fp8 table", *read, *tests[:2]), lambda: table_of(entries, *tests[:2]))
+    made_from = (*read, tests, tuple(sorted(packed.items())))
+    return query.once(("sglang fp8 skips", *made_from), lambda: Skips(entries, packed, tests, table))
 
 
 def _check(config: Mapping[str, Any], method: str) -> None:
@@ -69,8 +78,7 @@ def fp8(query: MatchQuery) -> Rule:
     config, method = query.config, needed(query.config, "quant_method")
     _check(config, method)
     scheme = "mxfp8" if "mxfp8" in method else "fp8-block" if config.get("weight_block_size") is not None else "fp8"
-    packed = query.packed if on("fp8-packed", query.release) else {}
-    skips = Skips(_ignored(config, query), packed, tests_of(query.release))
+    skips = _skips(query)
     if query.options.get("model_type", "").startswith("deepseek_v4"):
         return _deepseek_v4(query, skips, "fp8" if scheme == "fp8" else "dsv4-fp8")
     return _uniform(skips, scheme, _declared_fp4(query) or scheme, query.release)
