@@ -1,7 +1,7 @@
 """Commands that read the Hub, killed and failing at system calls that write: the cache, the state of a scan, a graft.
 
 What a command keeps for the next one is whole or as if it were not there. Like tests/cli/test_traced.py, which has the
-words; the short run takes a few calls, MTPFIX_LONG=1 all.
+words; the short run takes a few calls, MTPFIX_LONG=1 all, with MTPFIX_STEP=7 every seventh.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from traced import Act, Call, Ended, Fail, Half, Kill, When
 from hub import Hub
 
 LONG = bool(os.environ.get("MTPFIX_LONG"))
+STEP = int(os.environ.get("MTPFIX_STEP") or 1)  # of the long run: every so-manieth call alone
 GLM = ("lm_head", "model.layers.0*", "model.layers.2*")
 COMMANDS = {
     "graft": ("graft", "here", "--from", "org/base", "-y"),
@@ -96,7 +97,7 @@ def moments(root: Path, command: str, few: int) -> Iterator[tuple[Call, Ended, S
     assert whole.code in (0, 1), whole.err
     wanted = seen(root)
     calls = [call for call in whole.calls if any(str(root) in path for path in call.paths)]
-    for call in calls if LONG else calls[len(calls) // few // 2 :: len(calls) // few][:few]:
+    for call in calls[::STEP] if LONG else calls[len(calls) // few // 2 :: len(calls) // few][:few]:
         fresh(root)
         yield call, whole, wanted
 
