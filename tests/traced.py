@@ -131,7 +131,8 @@ def _become(words: Sequence[str], env: Mapping[str, str], out: IO[bytes], err: I
         for number, file in ((1, out), (2, err)):
             os.dup2(file.fileno(), number)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell ignores it for what it runs in the background
+        for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a shell, or nohup, may have had them ignored
+            signal.signal(one, signal.SIG_DFL)
         if _C.ptrace(_TRACEME, 0, None, None):
             os._exit(125)
         os.kill(os.getpid(), signal.SIGSTOP)
