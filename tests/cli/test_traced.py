@@ -39,7 +39,7 @@ LACKS = (  # what a file system may not have: locks, second names, modes, times,
 counted: Counter[str] = Counter()
 worlds: dict[str, World] = {}
 
-pytestmark = pytest.mark.skipif(bool(traced.why_not()), reason=traced.why_not() or "-")
+pytestmark = [pytest.mark.forks, pytest.mark.skipif(bool(traced.why_not()), reason=traced.why_not() or "-")]
 
 
 def some(*names: str) -> Any:

@@ -37,7 +37,7 @@ YESTERDAY = b"of yesterday"
 counted: Counter[str] = Counter()
 Seen = tuple[dict[str, bytes], list[str], list[bytes], bytes]
 
-pytestmark = pytest.mark.skipif(bool(traced.why_not()), reason=traced.why_not() or "-")
+pytestmark = [pytest.mark.forks, pytest.mark.skipif(bool(traced.why_not()), reason=traced.why_not() or "-")]
 
 
 @pytest.fixture(scope="module", autouse=True)
