@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from records import Record, Run
+from records import ASKS, Record, Run, load_record, write_checkpoint
 
+import mtpfix
 from mtpfix.families import identify
 from mtpfix.families.base import Ask, Family, View, ask, config_value, special_for, view_for
 from mtpfix.families.conditions import holds_all
@@ -57,6 +60,13 @@ def case_of(record: Record, run: Run) -> Case | None:
         return None
     layers = config_value(record.config, (family.layers_key,))
     return Case(record, run, family, view, layers, METHODS.get(run.method, run.method))
+
+
+@lru_cache(maxsize=1)
+def report_of(name: str) -> mtpfix.Report:
+    """What `check` says of a recorded checkpoint; not once more for its next run."""
+    with TemporaryDirectory() as folder:
+        return mtpfix.check(write_checkpoint(load_record(ASKS / f"{name}.json"), Path(folder) / "c"))
 
 
 def stored_names(record: Record) -> list[str]:

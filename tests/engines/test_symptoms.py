@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from records import Record, Run, load_all, write_checkpoint
+from conformance import report_of
+from records import Record, Run, load_all
 
-import mtpfix
 from mtpfix.analysis import wanted_releases
 from mtpfix.engines.words import full_into_nvfp4
 from mtpfix.model import Finding
@@ -51,8 +51,8 @@ def concerns(finding: Finding, run: Run) -> bool:
 
 
 @pytest.mark.parametrize(("record", "run"), [*said()])
-def test_what_an_engine_said_leads_to_a_rule_that_is_found(record: Record, run: Run, tmp_path: Path) -> None:
-    report = mtpfix.check(write_checkpoint(record, tmp_path / "c"))
+def test_what_an_engine_said_leads_to_a_rule_that_is_found(record: Record, run: Run) -> None:
+    report = report_of(record.name)
     found = {finding.rule for finding in report.findings if concerns(finding, run)}
     found |= {finding.rule for finding in report.findings if finding.rule == "MTP011"}  # of the whole checkpoint
     rules = {rule for match in diagnose(run.error) for rule in match.symptom.rules}
