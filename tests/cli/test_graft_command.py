@@ -9,19 +9,17 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 from checkpoints import INDEX, deepseek_v3, glm4_moe, on_disk, qwen3_5, qwen3_next
 from click.testing import CliRunner, Result
+from documents import valid
 
 from mtpfix.cli import graft as command
 from mtpfix.cli import main, terminal
 
-SCHEMA = json.loads(resources.files("mtpfix").joinpath("output/schema_v1.json").read_text("utf-8"))
 GLM = ("lm_head", "model.layers.1.mlp.gate")
 Run = Callable[..., Result]
 
@@ -107,9 +105,7 @@ def test_a_report_that_cannot_be_written(run: Run, here: Path, base: Path) -> No
 def test_json(run: Run, here: Path, base: Path, dry: bool) -> None:
     result = run("graft", "here", "--from", "base", "--format", "json", *(["-n"] if dry else []))
     assert result.exit_code == int(dry)
-    document = json.loads(result.stdout)
-    jsonschema.validate(document, {**SCHEMA, "anyOf": [{"$ref": "#/$defs/graft"}]})
-    jsonschema.validate(document, SCHEMA)
+    document = valid(result.stdout, "graft")
     assert document["outcome"] == ("planned" if dry else "done")
     assert document["base"] == {"kind": "local", "id": "base", "revision": None}
     assert document["files"][-1] == document["shard"] == "model_mtp.safetensors"
@@ -138,16 +134,14 @@ def test_old_copies(run: Run, tmp_path: Path) -> None:
     assert dry.stdout.startswith("1 tensor from base")
     assert "Error: 4 old tensors" in dry.stderr
     assert "Would change" not in dry.stderr
-    document = json.loads(run("graft", "here", "--from", "base", "-n", "--format", "json").stdout)
-    jsonschema.validate(document, SCHEMA)
+    document = valid(run("graft", "here", "--from", "base", "-n", "--format", "json").stdout, "graft")
     assert document["outcome"] == "refused"
     assert document["reason"].startswith("4 old tensors")
     assert {row["read"] for row in document["replaced"]} == {True}
     assert content(here) == old
     result = run("graft", "here", "--from", "base", "--rewrite", "--format", "json")
     assert result.exit_code == 0
-    document = json.loads(result.stdout)
-    jsonschema.validate(document, SCHEMA)
+    document = valid(result.stdout, "graft")
     assert document["rewritten"] == ["model.safetensors"]
     assert document["replaced"][0]["name"] == "mtp.fc.weight"
     assert document["written"] > document["size"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from typing import Any, get_type_hints
 
 import factories
-import jsonschema
 import pytest
 from checkpoints import build, qwen3_next, right_list
+from documents import SCHEMA, valid
 
 import mtpfix
 from mtpfix.analysis import analyse
@@ -29,20 +28,10 @@ from mtpfix.output.base import (
     TensorList,
 )
 
-SCHEMA = json.loads(resources.files("mtpfix").joinpath("output/schema_v1.json").read_text("utf-8"))
 READING = Reading("fc", "runtime-name", ("mtp.fc",), ("sglang",))
 PAGE = Page()
 BOOK = {rule.code: rule for rule in factories.RULES}
 FACTS = EngineFacts("vllm", ("0.12.0", "0.33.0"), (ChangePoint("fp8", "0.33.0", "leaf-lists", "vllm 0.33.0 fp8.py:1"),))
-
-
-def valid(text: str, definition: str) -> Any:
-    """The document, checked against a definition of the schema and against the whole schema."""
-    document = json.loads(text)
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    jsonschema.validate(document, {**SCHEMA, "anyOf": [{"$ref": f"#/$defs/{definition}"}]})
-    jsonschema.validate(document, SCHEMA)
-    return document
 
 
 @pytest.mark.parametrize("report", [factories.fixable(), factories.clean(), factories.not_fixable()])
