@@ -17,7 +17,7 @@ from mtpfix.decisions import Row, Table, Unit, World, tables, world_of
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Checkpoint, DecisionRow, Explanation, Reading
-from mtpfix.names import nearest, shown
+from mtpfix.names import MAX_NAME, nearest, shown
 from mtpfix.storage.modules import tensors_of
 
 _WILD = re.compile(r"[*?\[]")
@@ -155,10 +155,12 @@ class _Asked:
 
 
 def _above(name: str) -> Iterator[str]:
-    """The paths that a dotted name lies under, the nearest first."""
-    while name:
-        yield name
-        name = name.rpartition(".")[0]
+    """The paths that a dotted name lies under, the nearest first, as far as modules have such long names."""
+    end = len(name)
+    while end > 0:
+        if end <= MAX_NAME:
+            yield name[:end]
+        end = name.rfind(".", 0, end)
 
 
 def _runtime(row: Row) -> str:

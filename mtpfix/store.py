@@ -61,7 +61,13 @@ Outcome = Literal["none", "old", "new", "foreign"]
 _LIKE = "config.json"  # whose owner and mode a new file gets
 _RECORD = re.compile(r"([0-9]{6})-[0-9a-f]{16}\.json")
 _TOKEN = re.compile(r"[0-9a-f]{16}")
-_MOST = 1 << 29  # bytes of a journal, of a record, of a file in one of them
+_MOST = 1 << 29  # bytes of a journal
+_MOST_DATA = 1 << 27  # of what a file has changed in it; a header has 100 MB at most, a JSON file less
+_FEW = 1 << 20  # bytes of a journal that is read before it is known to be of this directory
+_HEAD = re.compile(
+    rb'\{"mtpfix_journal": 1, "inode": ([0-9]{1,20}), "kind": "[a-z]+", "record": "([0-9]{6}-[0-9a-f]{16}\.json)"'
+)
+_MALFORMED = (ValueError, TypeError, KeyError, OverflowError, zlib.error)
 _NO_LOCK = {errno.EBADF, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 _NO_LINK = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK}
 _NO_ATTRIBUTE = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP}
@@ -781,13 +787,11 @@ def _is(place: Path, name: str, state: State) -> bool:
 
 def _at(file: Path, head: Head) -> bytes | None:
     """What stands where a head has its bytes; None where the file has another size, is a link or is not there."""
-    try:
+    with _reading(file):
         if file.is_symlink() or not file.is_file() or os.stat(file).st_size != head.size:
             return None
         with opened(file, os.O_RDONLY) as descriptor:
             return os.pread(descriptor, len(head.data), head.start)
-    except OSError as error:
-        raise UnreadableError(f"cannot read {file}: {error.strerror}", subject=str(file), hint=READ_HINT) from error
 
 
 def _is_torn(place: Path, change: Change) -> bool:
@@ -824,10 +828,18 @@ def _expect(place: Path, name: str, state: State) -> None:
 def _bytes(place: Path, name: str) -> bytes | None:
     """The bytes of a regular file, links followed; None if there is none."""
     path = place / name
+    with _reading(path):
+        try:
+            return path.read_bytes() if path.is_file() else None
+        except FileNotFoundError:
+            return None
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turns errors of the system into an UnreadableError that names the path."""
     try:
-        return path.read_bytes() if path.is_file() else None
-    except FileNotFoundError:
-        return None
+        yield
     except OSError as error:
         raise UnreadableError(f"cannot read {path}: {error.strerror}", subject=str(path), hint=READ_HINT) from error
 
@@ -974,12 +986,11 @@ def _made_state_folder(place: Path) -> Path:
 def _records(place: Path) -> list[Path]:
     """The undo records of a directory, oldest first."""
     folder = state_folder(place)
-    try:
-        return [folder / name for name in sorted(os.listdir(folder)) if _RECORD.fullmatch(name)]
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise UnreadableError(f"cannot read {folder}: {error.strerror}", subject=str(folder), hint=READ_HINT) from error
+    with _reading(folder):
+        try:
+            return [folder / name for name in sorted(os.listdir(folder)) if _RECORD.fullmatch(name)]
+        except FileNotFoundError:
+            return []
 
 
 def _next_record(place: Path) -> Path:
@@ -1018,9 +1029,9 @@ def _drop_record(path: Path) -> None:
 
 def _read_record(path: Path) -> UndoRecord:
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(_bytes(path.parent, path.name) or b"")
         return UndoRecord(str(value["directory"]), path, str(value["time"]), _unpacked(value["changes"]))
-    except (OSError, ValueError, TypeError, KeyError, zlib.error) as error:
+    except (OSError, RecursionError, *_MALFORMED) as error:
         hint = "Without it the change cannot be undone; delete it to undo the one before."
         raise UnreadableError(f"the undo record {path} is damaged", subject=str(path), hint=hint) from error
 
@@ -1048,6 +1059,8 @@ def _read_journal(place: Path) -> _Journal | Literal["none", "torn", "foreign"]:
         return "none"
     if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST:
         return "foreign"
+    if found.st_size > _FEW and not _begins_here(place):
+        return "foreign"  # what somebody else made up is not read, however large
     raw = _bytes(place, JOURNAL)
     try:
         value = json.loads(raw or b"")
@@ -1055,8 +1068,20 @@ def _read_journal(place: Path) -> _Journal | Literal["none", "torn", "foreign"]:
         return "torn"
     try:
         return _trusted(place, value)
-    except (ValueError, TypeError, KeyError, zlib.error):
+    except _MALFORMED:
         return "foreign"
+
+
+def _begins_here(place: Path) -> bool:
+    """Whether a journal begins as one of this directory does."""
+    with _reading(place / JOURNAL), opened(place / JOURNAL, os.O_RDONLY) as descriptor:
+        head = _HEAD.match(os.read(descriptor, 1 << 10))
+    return head is not None and _is_of(place, int(head[1]), head[2].decode())
+
+
+def _is_of(place: Path, inode: Any, record: str) -> bool:
+    """Whether a journal with this inode and this record was written in a directory, as it is or before it was moved."""
+    return inode == os.stat(place).st_ino or os.path.lexists(state_folder(place) / record)
 
 
 def _trusted(place: Path, value: Any) -> _Journal:
@@ -1064,7 +1089,7 @@ def _trusted(place: Path, value: Any) -> _Journal:
     record, token, kind = str(value["record"]), str(value["token"]), value["kind"]
     if not _RECORD.fullmatch(record) or not _TOKEN.fullmatch(token) or kind not in ("apply", "undo"):
         raise ValueError("not a journal")
-    if value["inode"] != os.stat(place).st_ino and not os.path.lexists(state_folder(place) / record):
+    if not _is_of(place, value["inode"], record):
         raise ValueError("of another directory")
     return _Journal(kind, record, token, _unpacked(value["changes"]))
 
@@ -1112,7 +1137,7 @@ def _is_sound_overwrite(old: State, new: State) -> bool:
 
 def _unpacked_data(text: str) -> bytes:
     packed = zlib.decompressobj()
-    data = packed.decompress(base64.b64decode(text), _MOST)
+    data = packed.decompress(base64.b64decode(text), _MOST_DATA)
     if not packed.eof:
         raise ValueError("cut short, or too long")
     return data

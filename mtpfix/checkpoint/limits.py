@@ -8,6 +8,7 @@ dozen patterns. A list may name what the checkpoint holds one by one, so that a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from itertools import islice, repeat
 from typing import Any
 
 from mtpfix import late
@@ -22,6 +23,9 @@ MOST_ENTRIES = 150_000  # in whatever checkpoint; a trillion parameters make 150
 FEW_ENTRIES = 10_000  # in a small checkpoint too
 MOST_PATTERNS = 1_000  # entries that only trying them out can match
 MOST_REGEXES = 5_000  # regular expressions, as plain as they may be: each is compiled
+MOST_LONG = 100  # entries that are longer than the name of any module: each part of one may be looked at by itself
+LONG_CHARACTERS, LONG_PARTS = 500, 24
+MOST_INNER = 2_000  # values inside of members of a list, which are texts in every list that an engine reads
 MOST_GROUPS = 100
 MOST_MODULES = 30_000  # with a matrix; experts of a layer that are stored alike are one. The largest have 3,000
 MOST_TARGETS = 20_000  # of all config groups together, in whatever checkpoint
@@ -92,10 +96,13 @@ def _check_part(file: str, part: Mapping[str, Any], modules: int) -> None:
             targets = tuple(_targets(value))
             _check(file, repr(key), targets, min(MOST_TARGETS, max(FEW_TARGETS, modules)), "targets")
             _check(file, repr(key), tuple(_patterns(targets)), MOST_PATTERNS, "patterns")
+            _check(file, repr(key), tuple(filter(_is_long, targets)), MOST_LONG, "long targets")
         elif isinstance(value, (list, dict)):
             _check(file, repr(brief(key)), value, most, "entries")
             _check(file, repr(brief(key)), tuple(_patterns(value, key)), MOST_PATTERNS, "patterns")
             _check(file, repr(brief(key)), tuple(_regexes(value, key)), MOST_REGEXES, "regular expressions")
+            _check(file, repr(brief(key)), tuple(filter(_is_long, value)), MOST_LONG, "long entries")
+            _check(file, repr(brief(key)), tuple(islice(_inner(value), MOST_INNER + 1)), MOST_INNER, "inner values")
 
 
 def _targets(groups: Mapping[str, Any]) -> Iterator[object]:
@@ -120,6 +127,22 @@ def _patterns(entries: Iterable[object], key: str = "") -> Iterator[str]:
 def _regexes(entries: Iterable[object], key: str) -> Iterator[str]:
     """The entries that engines compile."""
     return (entry for entry in entries if isinstance(entry, str) and (key == _DYNAMIC or entry.startswith(_REGEX)))
+
+
+def _is_long(entry: object) -> bool:
+    return isinstance(entry, str) and (len(entry) > LONG_CHARACTERS or entry.count(".") > LONG_PARTS)
+
+
+def _inner(held: Iterable[object]) -> Iterator[object]:
+    """What members of a list hold that are lists or objects themselves; a long text counts as often as it is long."""
+    todo = [member for member in held if isinstance(member, (list, dict))] if isinstance(held, list) else []
+    while todo:
+        node = todo.pop()
+        for value in node if isinstance(node, list) else (*node, *node.values()):
+            if isinstance(value, (list, dict)):
+                todo.append(value)
+            size = len(value) if isinstance(value, str) else 0
+            yield from repeat(value, 1 + size // LONG_CHARACTERS)
 
 
 def _check(file: str, where: str, held: Sized, most: int, what: str) -> None:

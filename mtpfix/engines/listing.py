@@ -7,6 +7,7 @@ which entry comes first, so that the cause of a decision is the entry that the e
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import repeat
@@ -21,6 +22,7 @@ from mtpfix.regexes import Regex, TooCostly, compiled
 
 _GRAM = 12
 _DIGITS = "0123456789"
+_BEHIND_DOT = chr(ord(".") + 1)
 PLAIN = late.pattern(r"[A-Za-z0-9_.-]+")  # an entry that is a name or a part of one, whoever reads it
 _MOST = 4_000_000  # characters that an index keeps from one list to the next
 _LONGEST = 4000  # characters of an entry that is looked up by a piece; a longer one is part of no real name
@@ -198,6 +200,23 @@ def first_of(found: Sequence[str]) -> dict[str, int]:
     table = dict.fromkeys(found, 0)
     table.update(zip(reversed(found), range(len(found) - 1, -1, -1), strict=True))
     return table
+
+
+class Below:
+    """Of some dotted names the first that lies below another one.
+
+    They are looked up in their sorted order: a table of all paths above a name takes room by the square of its length.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._order = first_of([name for name in names if "." in name])
+        self._sorted = sorted(self._order)
+
+    def first(self, name: str) -> str | None:
+        """The first that begins with the name and a dot."""
+        begin = bisect_left(self._sorted, f"{name}.")
+        end = bisect_left(self._sorted, f"{name}{_BEHIND_DOT}", begin)
+        return min(self._sorted[begin:end], key=self._order.__getitem__, default=None)
 
 
 class Index:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from mtpfix.engines.listing import (
     AtEntry,
+    Below,
     Ends,
     Entry,
     Patterns,
@@ -110,3 +112,18 @@ def test_the_walk_ends_at_what_is_no_text() -> None:
 def test_unique_keeps_the_first() -> None:
     entries = (Entry("a", "/0", "x"), Entry("b", "/1", "b"), Entry("a", "/2", "a"))
     assert unique(entries) == entries[:2]
+
+
+@given(LISTS, TEXTS)
+def test_the_first_below_is_the_first_that_begins_so(names: list[str], name: str) -> None:
+    assert Below(names).first(name) == next((each for each in names if each.startswith(f"{name}.")), None)
+
+
+def test_what_lies_above_a_name_takes_no_room() -> None:
+    names = [f"{at}." + "a." * 2000 + "b" for at in range(50)]
+    tracemalloc.start()
+    try:
+        assert Below(names).first("7.a.a") == names[7]
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()

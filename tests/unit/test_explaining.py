@@ -6,11 +6,16 @@ and hold `w13_weight`; SGLang's Qwen3-Next draft is built under `model`, its pro
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
 import pytest
+import tiny
 from checkpoints import build, glm4_moe, qwen3_next, right_list
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mtpfix import api
 from mtpfix.errors import UsageError
 from mtpfix.explaining import explain
 from mtpfix.model import Checkpoint, Explanation
@@ -118,3 +123,11 @@ def test_the_nearest_is_one_of_the_known_and_a_known_name_is_its_own(name: str, 
     assert nearest(name, known) in {None, *known}
     if name and name in known:
         assert nearest(name, known) == name
+
+
+def test_a_tensor_of_a_million_parts_is_looked_at_once(tmp_path: Path) -> None:
+    place = tiny.qwen3_next(tmp_path / "m", "mtp.layers.0*")
+    tiny.write_safetensors(place / "more.safetensors", {"mtp." + "." * 1_000_000 + "weight": ("BF16", (2, 2))})
+    before = time.process_time()
+    assert api.explain(place, ["mtp.**"]).readings
+    assert time.process_time() - before < 5

@@ -7,12 +7,15 @@ import json
 import os
 import re
 import resource
+import secrets
 import shutil
 import signal
 import stat
 import tempfile
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -309,11 +312,21 @@ def test_a_record_of_what_was_taken_back_by_hand_is_skipped(place: Path) -> None
 def test_a_damaged_record(place: Path) -> None:
     record = apply_files(place, OLD, NEW)
     assert record is not None
-    for damage in (b"", b"[]", record.path.read_bytes()[:-1], record.path.read_bytes().replace(b'"eJ', b'"xx')):
+    for damage in (
+        b"",
+        b"[]",
+        b"[" * 100_000,
+        record.path.read_bytes()[:-1],
+        record.path.read_bytes().replace(b'"eJ', b'"xx'),
+    ):
         record.path.write_bytes(damage)
         with pytest.raises(UnreadableError, match="damaged") as caught:
             undo(place)
         assert caught.value.subject == str(record.path)
+    record.path.unlink()
+    os.mkfifo(record.path)
+    with pytest.raises(UnreadableError, match="damaged"):
+        undo(place)
     assert content(place) == NEW | REST
 
 
@@ -743,6 +756,7 @@ def test_a_forged_journal_changes_nothing(place: Path) -> None:
         forged(place, changes=[good | {"name": "../../x.json"}]),
         forged(place, changes=[good | {"name": "model.safetensors"}]),
         forged(place, changes=[good | {"new": bomb}]),
+        forged(place, changes=[good | {"new": good["new"] | {"mode": float("inf")}}]),
     ):
         (place / JOURNAL).write_bytes(raw)
         files = content(place)
@@ -755,6 +769,31 @@ def test_a_journal_that_is_no_file(place: Path, kind: str) -> None:
     path = place / JOURNAL
     {"link": lambda: path.symlink_to("config.json"), "directory": path.mkdir, "pipe": lambda: os.mkfifo(path)}[kind]()
     assert recover(place) == "foreign"
+
+
+@pytest.mark.parametrize("row", ['{"mtpfix_journal": 1, "inode": 1, "kind": "apply", "changes": [%s]}', "[%s]"])
+def test_a_large_journal_of_somebody_else_is_not_read(place: Path, row: str) -> None:
+    """What it would unfold to, 64 bytes and more for each `[],`, is more than what comes with a checkpoint may take."""
+    (place / JOURNAL).write_bytes((row % ("[]," * 1_000_000 + "0")).encode())
+    tracemalloc.start()
+    try:
+        assert recover(place) == "foreign"
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_journal_of_this_directory_is_ended(place: Path) -> None:
+    old = {"config.json": json.dumps(secrets.token_hex(1 << 20)).encode(), "hf_quant_config.json": b"{}"}
+    for name, raw in old.items():
+        (place / name).write_bytes(raw)
+    change = partial(apply_files, place, old, NEW)
+    assert in_child(lambda: killed_at("replace", 2, change)) == -signal.SIGKILL
+    assert (place / JOURNAL).stat().st_size > 1 << 20
+    assert recover(place) == "new"
+    assert content(place) == NEW | REST
+    undo(place)
+    assert content(place) == old | REST
 
 
 @pytest.mark.parametrize("raw", [b"", b"\0" * 100, b'{"mtpfix_journal": 1, "chan', b"[" * 100_000])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Entry, escaped
+from mtpfix.engines.listing import Below, Entry, escaped
 from mtpfix.engines.sglang.names import mapped_keys
 from mtpfix.engines.sglang.switches import on
 from mtpfix.frozen import dataclass
@@ -56,7 +56,7 @@ class Layered:
         if on("mixed-pb-wo-experts", query.release):
             _one_block_size(layers)
         self._layers = mapped_keys(layers, query.mappers)
-        self._below: dict[str, str] | None = None
+        self._below: Below | None = None
 
     def of(self, prefix: str) -> Listed | None:
         """The module's own key, else its shards', else the first key below it.
@@ -70,8 +70,9 @@ class Layered:
         shards = self._of_shards(prefix)
         if shards:
             return shards
-        below = self._first_below()
-        return next((self._listed(below[name]) for name in names if name in below), None)
+        if self._below is None:
+            self._below = Below(self._layers)
+        return next((self._listed(below) for name in names if (below := self._below.first(name)) is not None), None)
 
     def scheme(self, algo: str, layer: Layer) -> str:
         """The scheme that the release builds; "" where the algorithm leaves this kind of layer plain."""
@@ -114,19 +115,6 @@ class Layered:
                 yield "model." + prefix.removeprefix(_OUTER)
         elif prefix.startswith("model.") and bare:
             yield _OUTER + prefix.removeprefix("model.")
-
-    def _first_below(self) -> dict[str, str]:
-        """Every dotted path above a key -> the first key below it. Paths above a known path are known already."""
-        if self._below is None:
-            self._below = {}
-            for name in self._layers:
-                above = name
-                while "." in above:
-                    above = above.rpartition(".")[0]
-                    if above in self._below:
-                        break
-                    self._below[above] = name
-        return self._below
 
 
 def _readable(layers: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import accumulate, compress
 from operator import itemgetter, methodcaller
 
-from mtpfix.engines.listing import Index
+from mtpfix.engines.listing import Below, Index
 from mtpfix.engines.vllm.answers import Refusal
 from mtpfix.engines.vllm.entries import Entry
 from mtpfix.model import Packed
@@ -133,15 +133,12 @@ class Ancestors:
     """Entries that lie below the name."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
-        self._above: dict[str, Entry] = {}
-        for entry in entries:
-            above = entry.name.rpartition(".")[0] if "." in entry.name else None
-            while above is not None and above not in self._above:
-                self._above[above] = entry
-                above = above.rpartition(".")[0] if "." in above else None
+        self._names = Exact(entries)
+        self._below = Below(self._names.texts())
 
     def find(self, name: str) -> Entry | None:
-        return self._above.get(name)
+        found = self._below.first(name)
+        return None if found is None else self._names.find(found)
 
 
 class Holding:
