@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from mtpfix import releases
 from mtpfix.alike import NONE, Alike, alike, layer_and_rest
+from mtpfix.checkpoint.limits import check_draft, check_judged
 from mtpfix.engines import openings
 from mtpfix.engines.base import Engine, Matcher, MatchQuery, Method
 from mtpfix.engines.sources import (
@@ -413,8 +414,10 @@ class World:
 
     @cached_property
     def draft_modules(self) -> tuple[RawModule, ...]:
-        """Every module of the draft, norms included, in header order."""
-        return tuple(within(self.checkpoint.modules, self.in_draft)) if self.family else ()
+        """Every module of the draft, norms included, in header order. Raises UnreadableError for too many tensors."""
+        found = tuple(within(self.checkpoint.modules, self.in_draft)) if self.family else ()
+        check_draft(0, sum(len(raw.cells) for raw in found), self.checkpoint.source.id)
+        return found
 
     @cached_property
     def draft_tensor_names(self) -> tuple[str, ...]:
@@ -635,7 +638,8 @@ def _kind_of(unit: Unit, layers: int) -> object:
 
 
 def world_of(checkpoint: Checkpoint) -> World:
-    """The world of a checkpoint; an unknown family leaves every module to the target."""
+    """The world of a checkpoint; an unknown family leaves every module to the target. Raises UnreadableError for more
+    modules than any model has."""
     config = checkpoint.files[CONFIG].value
     family, reason = identify(config)
     if family and DESCRIPTION in checkpoint.files:
@@ -644,11 +648,15 @@ def world_of(checkpoint: Checkpoint) -> World:
     if family and layers is None:
         reason, family = f"{family.layers_key} in config.json is missing or no whole number", None
     count = layers or 0
+    judged = [stored for stored in stored_modules(checkpoint) if stored.scheme.kind != "other"]
+    check_judged(len(judged), checkpoint.source.id)
     units = []
-    for stored in stored_modules(checkpoint):
-        if stored.scheme.kind != "other":
-            key = key_of(stored.name)
-            units.append(Unit(stored, key, family is not None and is_draft(family, key, count)))
+    for stored in judged:
+        key = key_of(stored.name)
+        units.append(Unit(stored, key, family is not None and is_draft(family, key, count)))
+    drafts = [unit for unit in units if unit.draft]
+    tensors = sum(len(unit.stored.raw.cells) * max(1, len(unit.stored.experts)) for unit in drafts)
+    check_draft(len({layer_of(unit.name) for unit in drafts}), tensors, checkpoint.source.id)
     return World(checkpoint, family, reason, count, tuple(units))
 
 

@@ -11,6 +11,7 @@ aliases (an engine's own names) for what is still missing; drop every alias that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from mtpfix import late
@@ -33,6 +34,9 @@ PARTS: tuple[Part, ...] = ("target", "draft")
 EXPERT_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 MANY = 500  # entries from which on it pays to set aside those without effect
 FEW = 40  # entries at fault up to which each is tried by itself, where all of them together cannot go
+# What a list is worked out with at most: decisions of all trials together, in that many trials in any case. The largest
+# models take 3,000; a checkpoint with hundreds of draft layers would take minutes.
+MOST_DECISIONS, FEW_TRIALS = 100_000, 8
 ROUNDS, TURNS, SHORT = 3, 20, 100
 _DEPTHS = (1, 2, 3)  # dots in a name that is written for all that is under it, once its root was tried
 _EXPERT = late.pattern(r"(?<=\.experts\.)[0-9]+")
@@ -155,6 +159,10 @@ class Bench:
         return replace(self, judges=tuple(replace(judge, rows=judge.every(world)) for judge in self.judges))
 
 
+class _Spent(Exception):
+    """Working a list out takes more than any model needs."""
+
+
 class Solver:
     """Works one list out; holds the judges so that each trial costs only the matching.
 
@@ -186,6 +194,7 @@ class Solver:
         self.members = tuple(names for _, _, names in seats.values())
         self.weights = tuple(tuple(row.questions for row in judge.rows) for judge in self.judges)
         self._benches = tuple(bench for bench, _, _ in seats.values())
+        self._spent = 0
         self._known: dict[tuple[tuple[int, ...], tuple[str, ...]], Verdicts] = {}
         self._judged: dict[tuple[int, str, str], bool] = {}
         self._matchers: dict[tuple[int, tuple[int, ...]], Matcher] = {}
@@ -203,10 +212,11 @@ class Solver:
 
         An entry that is at fault in one engine and serves another stays where no other spelling suits both.
         """
-        for removed in self._removals(malformed):
-            found = self._worked_out(removed)
-            if found is not None:
-                return found
+        with suppress(_Spent):
+            for removed in self._removals(malformed):
+                found = self._worked_out(removed)
+                if found is not None:
+                    return found
         return Solution(self.fragment, self.where, (), ())
 
     def _removals(self, malformed: Callable[[str], bool]) -> Iterator[tuple[int, ...]]:
@@ -249,6 +259,9 @@ class Solver:
         if at not in self._known:
             self.told_apart = self.told_apart or self.alike.told_apart((*_entries_at(self.where, at[0]), *at[1]))
             self._known[at] = self._decided((*at[0], *self._idle), at[1])
+            self._spent += sum(map(len, self._known[at]))
+            if self._spent > MOST_DECISIONS and len(self._known) > FEW_TRIALS:
+                raise _Spent
         return self._known[at]
 
     def _decided(self, removed: Iterable[int], entries: Sequence[str]) -> Verdicts:

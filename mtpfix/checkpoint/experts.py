@@ -145,7 +145,10 @@ class Experts:
             length = stop - begin - slack  # the next expert is about as long as this one
             begin = stop + 1
             stop = text.find(mark, begin + length if length > 0 else begin, stop + reach)
-        return numbers if len({*numbers}) == len(numbers) and "".join(numbers).isdecimal() else []
+        if len({*numbers}) == len(numbers) and "".join(numbers).isdecimal():
+            return numbers
+        self._most = max(_MORE, self._most // _MORE)  # else each expert would be looked at as often as many are listed
+        return []
 
     def _agreed(self, holder: str, numbers: list[str], place: int, data: int) -> tuple[list[str], int]:
         """The first experts of these that stand at a place as foretold, and where they end."""

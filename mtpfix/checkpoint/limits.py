@@ -27,7 +27,9 @@ MOST_LONG = 100  # entries that are longer than the name of any module: each par
 LONG_CHARACTERS, LONG_PARTS = 500, 24
 MOST_INNER = 2_000  # values inside of members of a list, which are texts in every list that an engine reads
 MOST_GROUPS = 100
-MOST_MODULES = 30_000  # with a matrix; experts of a layer that are stored alike are one. The largest have 3,000
+MOST_MODULES = 15_000  # with a matrix; experts of a layer that are stored alike are one. The largest have 3,000
+MOST_DRAFTS = 64  # layers of the draft, each of which has entries of its own; the largest have three
+MOST_DRAFT_TENSORS = 60_000  # each is told; the largest have 6,000
 MOST_TARGETS = 20_000  # of all config groups together, in whatever checkpoint
 FEW_TARGETS = 2_000  # in a small checkpoint too
 
@@ -57,10 +59,24 @@ def check_modules(modules: Modules, source: str) -> None:
     count = sum(len(block.cells) for block in modules.blocks)
     if count + len(modules.singles) > MOST_MODULES:
         count += len({_judged(module) for module in modules.singles.values() if _is_judged(module)})
-    if count > MOST_MODULES:
+    check_judged(count, source)
+
+
+def check_judged(count: int, source: str) -> None:
+    """Raise UnreadableError for so many modules that are judged by themselves."""
+    _check_model(count, "matrices, experts that are stored alike counted once,", MOST_MODULES, source)
+
+
+def check_draft(layers: int, tensors: int, source: str) -> None:
+    """Raise UnreadableError for a draft of so many layers or tensors."""
+    _check_model(layers, "layers of the draft", MOST_DRAFTS, source)
+    _check_model(tensors, "tensors of the draft", MOST_DRAFT_TENSORS, source)
+
+
+def _check_model(count: int, what: str, most: int, source: str) -> None:
+    if count > most:
         raise UnreadableError(
-            f"{source}: {count:,} matrices, experts that are stored alike counted once, are above the limit of "
-            f"{MOST_MODULES:,}",
+            f"{source}: {count:,} {what} are above the limit of {most:,}",
             subject=source,
             hint="no model has as many: look at what wrote the files",
         )

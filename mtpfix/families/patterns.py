@@ -134,6 +134,7 @@ class PatternMap(Generic[T]):
                 pattern = compile_pattern(reading)
                 table = self._below if pattern.below else self._exact
                 table.setdefault(pattern.key, []).append((rank, pattern, value))
+        self._deepest = max((key.count(".") + 1 for key in self._below), default=0)
 
     def find(
         self, key: Key, layers: int, accepts: Callable[[T], bool] | None = None
@@ -173,9 +174,11 @@ class PatternMap(Generic[T]):
             return
         if "" in self._below:
             yield self._below[""]
-        end = text.find(".")
-        while end >= 0:
+        end = -1
+        for _ in range(self._deepest):
+            end = text.find(".", end + 1)
+            if end < 0:
+                return
             found = self._below.get(text[:end])
             if found:
                 yield found
-            end = text.find(".", end + 1)

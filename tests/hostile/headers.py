@@ -258,6 +258,38 @@ def larger() -> Iterator[Hostile]:
     yield "60,000 matrices", Late(lambda: many("mtp.{}.weight", 60_000, [1, 0]))
 
 
+def weighty() -> Iterator[Hostile]:
+    """Files that are valid and cost most of those that are read: each took minutes, gigabytes, or nearly as much as is
+    allowed, before what it is full of was looked at once or had a limit."""
+    experts = "mtp.layers.0.mlp.experts."
+    for what, name, count in (
+        ("experts that have words for numbers", experts + "x{}.up_proj.weight", 14_000),
+        ("layers of the draft", "mtp.layers.{}.mlp.experts.0.up_proj.weight", 60),
+        ("experts of one layer", "model.layers.0.mlp.experts.{}.up_proj.weight", 150_000),
+        ("experts of the draft", experts + "{}.up_proj.weight", 59_000),
+        ("experts with zeros in front", experts + "{:07}.up_proj.weight", 14_000),
+        ("projections of an expert", experts + "0.p{}.weight", 14_000),
+        ("quantizers", "model.layers.{}.up_proj.weight_quantizer._amax", 14_000),
+        ("names of many parts", "mtp." + "a." * 500 + "l{}.weight", 14_000),
+    ):
+        yield f"{count:,} {what}", Late(lambda name=name, count=count: many(name, count, [1, 0]))
+    text = "x" * 1_000_000
+    yield "16 MB of metadata and blanks", Late(lambda: told({"a": text * 16}, " " * 80_000_000))
+    yield "48 MB of metadata", Late(lambda: told({str(at): text for at in range(48)}))
+    yield "600,000 texts", Late(lambda: told({str(at): str(at) for at in range(600_000)}))
+    yield "names of 1 MB", Late(lambda: many("{}" + text, 48, [1, 0]))
+    yield "sizes", one("U8", [32] + [1] * 1_100_000)
+    yield (
+        "16 MB and an emoji",
+        Late(lambda: framed(json.dumps({text * 15 + "\U0001f600": tensor()}, ensure_ascii=False).encode(), 32)),
+    )
+
+
+def told(metadata: dict[str, str], blanks: str = "") -> Lie:
+    """A tensor behind this metadata, not in the library's spelling."""
+    return raw(f'{{"__metadata__": {json.dumps(metadata)},{blanks}"a":{json.dumps(tensor())}}}')
+
+
 def _wide() -> tuple[bytes, int, int, int]:
     header = '{"\U0001f600.weight":'.encode() + json.dumps(tensor()).encode() + b"}"
     blanks = 60_000_000

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors import SafetensorError, safe_open
 
-from .headers import larger, lies
+from .headers import larger, lies, padded, tensor, weighty
 from .sandbox import Sandbox, civil
 
 CONFIG = {
@@ -74,3 +74,34 @@ def test_what_no_model_needs_is_refused(place: Path, sandbox: Sandbox) -> None:
         assert done.code == 3, what
         assert "limit" in done.err or "more than" in done.err, (what, done.err)
     shard.unlink()
+
+
+def test_what_is_read_is_cheap(place: Path, sandbox: Sandbox) -> None:
+    """Two of them in the short run, with `check` alone."""
+    shard, bundle = place / "model.safetensors", place.parent / "bundle"
+    commands = (("check",), ("list",), ("check", "--format", "json"), ("snapshot", "-o", str(bundle)))
+    for number, (what, lie) in enumerate(weighty()):
+        if not LONG and number > 1:
+            break
+        lie.write(shard)
+        for command in commands if LONG else commands[:1]:
+            done = sandbox.run(*command, place)
+            try:
+                civil(done)
+                assert done.code != 3, done.err
+            except AssertionError as error:
+                raise AssertionError(f"{what}, {' '.join(command)}: {error}") from error
+    shard.unlink()
+    bundle.unlink(missing_ok=True)
+
+
+def test_all_headers_of_a_checkpoint_have_a_limit(place: Path, sandbox: Sandbox) -> None:
+    """A header costs nothing on a disk as often as it is linked to."""
+    padded(b'{"a":%s}' % json.dumps(tensor()).encode(), 1).write(place / "m-0.safetensors")
+    (place / "m-1.safetensors").symlink_to("m-0.safetensors")
+    done = sandbox.run("check", place)
+    civil(done)
+    assert done.code == 3
+    assert "all are 200,0" in done.err
+    for shard in place.glob("*.safetensors"):
+        shard.unlink()
