@@ -23,8 +23,8 @@ MOST_ENTRIES = 150_000  # in whatever checkpoint; a trillion parameters make 150
 FEW_ENTRIES = 10_000  # in a small checkpoint too
 MOST_PATTERNS = 1_000  # entries that only trying them out can match
 MOST_REGEXES = 5_000  # regular expressions, as plain as they may be: each is compiled
-MOST_LONG = 100  # entries that are longer than the name of any module: each part of one may be looked at by itself
-LONG_CHARACTERS, LONG_PARTS = 500, 24
+LONG_CHARACTERS, LONG_PARTS = 500, 24  # of an entry: no name of a module has as many
+MOST_LONG = 50_000  # characters of all such entries: each part of one may be looked at by itself
 MOST_INNER = 2_000  # values inside of members of a list, which are texts in every list that an engine reads
 MOST_GROUPS = 100
 MOST_MODULES = 15_000  # with a matrix; experts of a layer that are stored alike are one. The largest have 3,000
@@ -112,12 +112,12 @@ def _check_part(file: str, part: Mapping[str, Any], modules: int) -> None:
             targets = tuple(_targets(value))
             _check(file, repr(key), targets, min(MOST_TARGETS, max(FEW_TARGETS, modules)), "targets")
             _check(file, repr(key), tuple(_patterns(targets)), MOST_PATTERNS, "patterns")
-            _check(file, repr(key), tuple(filter(_is_long, targets)), MOST_LONG, "long targets")
+            _check(file, repr(key), _long(targets), MOST_LONG, "letters of long targets")
         elif isinstance(value, (list, dict)):
             _check(file, repr(brief(key)), value, most, "entries")
             _check(file, repr(brief(key)), tuple(_patterns(value, key)), MOST_PATTERNS, "patterns")
             _check(file, repr(brief(key)), tuple(_regexes(value, key)), MOST_REGEXES, "regular expressions")
-            _check(file, repr(brief(key)), tuple(filter(_is_long, value)), MOST_LONG, "long entries")
+            _check(file, repr(brief(key)), _long(value), MOST_LONG, "letters of long entries")
             _check(file, repr(brief(key)), tuple(islice(_inner(value), MOST_INNER + 1)), MOST_INNER, "inner values")
 
 
@@ -145,8 +145,10 @@ def _regexes(entries: Iterable[object], key: str) -> Iterator[str]:
     return (entry for entry in entries if isinstance(entry, str) and (key == _DYNAMIC or entry.startswith(_REGEX)))
 
 
-def _is_long(entry: object) -> bool:
-    return isinstance(entry, str) and (len(entry) > LONG_CHARACTERS or entry.count(".") > LONG_PARTS)
+def _long(entries: Iterable[object]) -> str:
+    """All entries together that are longer than the name of any module."""
+    texts = (entry for entry in entries if isinstance(entry, str))
+    return "".join(text for text in texts if len(text) > LONG_CHARACTERS or text.count(".") > LONG_PARTS)
 
 
 def _inner(held: Iterable[object]) -> Iterator[object]:
