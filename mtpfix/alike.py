@@ -22,8 +22,9 @@ Two runs in one text, or a number that stands in a name a second time, count as 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import repeat
 from typing import Any
 
 from mtpfix import late
@@ -31,6 +32,7 @@ from mtpfix.frozen import NamedTuple, dataclass, field
 from mtpfix.names import counted
 from mtpfix.regexes import TooCostly, compiled
 
+FEW = 200  # texts from which on it pays to look for doubles
 MANY = 200_000  # texts from which on it no longer pays to look into each
 _NUMBER = late.pattern(r"(?:^|\.)([0-9]+)(?=\.|$)")
 _INNER = late.pattern(r"(?<!experts)\.([0-9]+)(?=\.|$)")
@@ -44,6 +46,7 @@ _WILD = late.pattern(r"\[[^\]]*[0-9]|\\[0-9xuUNo]|\(\?P=|\(\?\(")
 _ANY_DIGIT = "[0-9]"
 _EXPERTS = "experts"
 
+Find = Callable[[tuple[str, ...], Sequence[str]], Mapping[Any, Iterable[int]]]
 Layer = tuple[str, str]  # the path to a number, and the number: ("model.layers", "3")
 
 
@@ -66,6 +69,15 @@ def runs(text: str, globs: bool = False) -> list[Run]:
     `globs`: a star is any text, whoever reads it; else, and behind `re:`, it may repeat what stands before it.
     """
     return _runs(text, globs and "*" in text) if _DIGIT.search(text) else []
+
+
+def is_literal(text: str) -> bool:
+    """Whether the digits of a text mean no more than themselves."""
+    try:
+        runs(text)
+    except Wild:
+        return False
+    return True
 
 
 @lru_cache(maxsize=16384)  # config.json and its sidecar hold the same list, which is looked at more than once
@@ -150,21 +162,25 @@ def _check(text: str) -> None:
         raise Wild(text) from problem
 
 
-def texts_of(value: Any, place: str = "") -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Every list, table and text of a JSON value that may hold names: where it is, and its texts with their values."""
+def texts_of(value: Any, place: str = "") -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
+    """Every list, table and text of a JSON value that may hold names: where it is, its texts, and their values where
+    there are any."""
     if isinstance(value, Mapping):
-        keys = ((key, held) for key, held in value.items() if isinstance(key, str))
-        yield place, [(key, repr(held) if _DIGIT.search(key) else "") for key, held in keys]
+        keys = [key for key in value if isinstance(key, str)]
+        yield place, keys, [repr(value[key]) if _DIGIT.search(key) else "" for key in keys]
         for key, held in value.items():
             if "version" not in str(key):
                 yield from texts_of(held, f"{place}/{key}")
     elif isinstance(value, (list, tuple)):
-        yield place, [(item, "") for item in value if isinstance(item, str)]
+        if set(map(type, value)) <= {str}:
+            yield place, value, ()
+            return
+        yield place, [item for item in value if isinstance(item, str)], ()
         for item in value:
             if isinstance(item, (Mapping, list, tuple)):
                 yield from texts_of(item, f"{place}/-")
     elif isinstance(value, str):
-        yield place, [(value, "")]
+        yield place, [value], ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,10 +206,13 @@ class Alike:
             return True
         return any(found.single(number) for number in self.numbers)
 
-    def idle(self, texts: Sequence[str]) -> tuple[int, ...]:
-        """The indices of texts that name a layer for which another one stands: they fall on nothing that is judged."""
+    def idle(self, texts: Sequence[str], but: frozenset[int] = frozenset()) -> tuple[int, ...]:
+        """The indices of texts that name a layer for which another one stands: they fall on nothing that is judged.
+
+        but  indices that need not be looked at
+        """
         away = self.numbers - {number for _, number in self.members}
-        return tuple(at for at, text in enumerate(texts) if away and _names(text, away))
+        return tuple(at for at, text in enumerate(texts) if away and at not in but and _names(text, away))
 
 
 def _names(text: str, numbers: frozenset[str] | set[str]) -> bool:
@@ -221,6 +240,7 @@ def alike(
     mentioned: Iterable[str],
     numbers: Iterable[int],
     globs: bool = False,
+    doubles: Find = lambda *_: {},
 ) -> Alike:
     """The layers that nothing tells apart.
 
@@ -229,6 +249,7 @@ def alike(
     mentioned  texts of the family file that names are compared with
     numbers    numbers that are nobody's equals
     globs      see `runs`
+    doubles    which texts of a list (with their values) fall on no number and read like an earlier one, by their kind
     """
     layers = _layers(modules)
     if len({(path, len(number), len(held)) for (path, number), held in layers.items()}) == len(layers):
@@ -240,8 +261,8 @@ def alike(
     try:
         for text in mentioned:
             found.add(runs(text))
-        for place, items in _bounded(values):
-            found.read(place, items, inner)
+        for place, texts, held in _bounded(values):
+            found.read(place, _without(texts, held, doubles), inner)
     except Wild:
         return NONE
     return _classes(layers, found)
@@ -267,14 +288,23 @@ def _counts(path: str, number: str) -> bool:
     return plain and counted(number) is not None and path.rpartition(".")[2] != _EXPERTS
 
 
-def _bounded(values: Iterable[Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def _bounded(values: Iterable[Any]) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
     left = MANY
     for at, value in enumerate(values):
-        for place, items in texts_of(value, str(at)):
-            left -= len(items)
+        for place, texts, held in texts_of(value, str(at)):
+            left -= len(texts)
             if left < 0:
                 raise Wild
-            yield place, items
+            yield place, texts, held
+
+
+def _without(texts: Sequence[str], values: Sequence[str], doubles: Find) -> Iterable[tuple[str, str]]:
+    """Texts with their values, without doubles."""
+    gone: set[int] = set()
+    if len(texts) >= FEW:
+        gone.update(*doubles(tuple(texts), values if any(values) else ()).values())
+    pairs = zip(texts, values or repeat(""), strict=False)
+    return (pair for at, pair in enumerate(pairs) if at not in gone) if gone else pairs
 
 
 def _classes(layers: Mapping[Layer, tuple[tuple[str, object], ...]], found: Mentions) -> Alike:

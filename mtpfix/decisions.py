@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Literal
 
 from mtpfix import releases
-from mtpfix.alike import NONE, Alike, alike, layer_and_rest
+from mtpfix.alike import NONE, Alike, alike, is_literal, layer_and_rest
 from mtpfix.checkpoint.limits import check_draft, check_judged
 from mtpfix.engines import openings
-from mtpfix.engines.base import Engine, Matcher, MatchQuery, Method
+from mtpfix.engines.base import Engine, Matcher, MatchQuery, Method, Sparse
 from mtpfix.engines.sources import (
     CONFIG,
     DESCRIPTION,
@@ -39,6 +39,7 @@ from mtpfix.families.base import (
     ask,
     change_points,
     class_mapper,
+    condition_texts,
     config_value,
     is_draft,
     numbers_of,
@@ -53,6 +54,7 @@ from mtpfix.families.patterns import Key, key_of
 from mtpfix.families.plugins import with_plugin
 from mtpfix.formats import format_of
 from mtpfix.frozen import dataclass, field, replace
+from mtpfix.idle import MANY, Doubles, Numbers, apart, doubles, numbers_in, runs_of
 from mtpfix.model import Answer, Cause, Checkpoint, Index, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
 from mtpfix.modules import EXPERTS, within
 from mtpfix.names import split_name, tensor_name
@@ -63,6 +65,7 @@ from mtpfix.storage.modules import stored_modules
 
 Known = Literal["known", "unsupported", "unknown"]
 UNQUANTIZED = Method("unquantized")
+SPARSE = "sparse"
 _NO_CONFIG = Answer("plain", Cause(rule="the checkpoint has no quantization config"))
 # The draft's projections that no layer holds, each with those that stand in its stead in some families.
 _PROJECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -207,7 +210,8 @@ class Judge:
         """The decisions under a quantization config, one for each row.
 
         rows    others than the judge's own
-        shared  what judges have in common that are asked about this very config
+        shared  what judges have in common that are asked about this very config; under SPARSE the config without
+                entries that fall on nothing which any of them looks up
         """
         asked = self.rows if rows is None else rows
         if self.view is None:
@@ -215,7 +219,7 @@ class Judge:
         if self.view.quant == "none":
             return tuple(_built_plain(row) for row in asked)
         known = {} if shared is None else shared
-        matcher = self.engine.matcher(self.query(world, value, known))
+        matcher = self.engine.matcher(self.query(world, known.get(SPARSE, value), known))
         at = ("answers", id(matcher), id(asked))
         if at not in known:  # releases in which nothing changed for this config have one matcher
             known[at] = matcher, asked, self._asked(world, value, asked, matcher)
@@ -353,7 +357,47 @@ class World:
         formats = [format_of(value) for value in values]
         globs = all(fmt is not None and fmt.name in _GLOBS for fmt in formats)
         modules = ((unit.name, _kind_of(unit, count)) for unit in self.by_part["target"])
-        return alike(modules, values, texts, numbers, globs)
+        return alike(modules, values, texts, numbers, globs, self.doubles)
+
+    @cached_property
+    def numbers(self) -> Numbers | None:
+        """The numbers of the names that engines may look up; None where a rule of the family takes numbers for anything
+        but what they are."""
+        family, count = self.family, self.layers
+        texts = texts_of(family, count) if family else None
+        if family is None or texts is None or not all(map(is_literal, texts)):
+            return None
+        names = [*(unit.name for unit in self.units), *(raw.name for raw in self.draft_modules)]
+        experts = set[int]().union(*{unit.stored.experts for unit in self.units})
+        found = {number + by for number in map(int, numbers_in(names)) for by in (-count, 0, count)}
+        found |= numbers_of(family, count)
+        others = numbers_in((*names, *texts, *condition_texts(family), *map(str, found)))
+        return Numbers(others, runs_of(map(str, experts)))
+
+    def doubles(self, entries: tuple[str, ...], values: Sequence[Any] = ()) -> Doubles:
+        """The entries of a list that fall on no name and read like an earlier one (see idle.py).
+
+        values  what a table holds for each
+        """
+        if len(entries) < MANY or self.numbers is None:
+            return {}
+        if values:
+            return doubles(entries, self.numbers, values)
+        if ("doubles", entries) not in self.kept:
+            self.kept["doubles", entries] = doubles(entries, self.numbers)
+        found: Doubles = self.kept["doubles", entries]
+        return found
+
+    def live(self, entries: tuple[str, ...]) -> tuple[str, ...]:
+        """The entries of a list that may be meant for a stored module; of those that are not one of a kind."""
+        gone = set(chain.from_iterable(self.doubles(entries).values()))
+        return tuple(entry for at, entry in enumerate(entries) if at not in gone) if gone else entries
+
+    def idle(self, entries: tuple[str, ...], names: frozenset[str], values: Sequence[Any] = ()) -> frozenset[int]:
+        """The indices of those that make no difference to whoever looks up some names."""
+        if len(entries) < MANY or self.numbers is None or not self.numbers.hold(names):
+            return frozenset()
+        return apart(self.doubles(entries, values), names)
 
     @property
     def files(self) -> Mapping[str, JsonFile]:
@@ -895,21 +939,49 @@ def tables(world: World, all_judges: Sequence[Judge], files: Mapping[str, JsonFi
     known: dict[tuple[object, ...], Decided] = {}
     shared: dict[object, dict[Any, Any]] = {}
     chosen = {name: declared(name, current) for name in dict.fromkeys(judge.engine.name for judge in all_judges)}
+    asked = {id(judge.rows): judge.rows for judge in all_judges}.values()
     out = []
     for judge in all_judges:
         fragment = read_by(judge.engine.name, judge.profile.first, current, chosen[judge.engine.name])
         place = fragment and (fragment.file, fragment.pointer)
         at = (judge.signature, place)
         if at not in known:
-            known[at] = _decided(world, judge, fragment, judge.rows, shared.setdefault(place, {}))
+            if place not in shared:
+                shared[place] = {SPARSE: _sparse(world, fragment, asked)} if fragment else {}
+            known[at] = _decided(world, judge, fragment, judge.rows, shared[place])
         out.append(Table(judge, fragment, known[at]))
     return tuple(out)
 
 
 def tables_under(world: World, all_judges: Sequence[Judge], fragment: Fragment) -> tuple[Table, ...]:
     """The decisions of every judge under one quantization config, whatever file it would read."""
-    shared: dict[Any, Any] = {}
+    shared: dict[Any, Any] = {SPARSE: _sparse(world, fragment, [judge.rows for judge in all_judges])}
     return tuple(Table(judge, fragment, _decided(world, judge, fragment, judge.rows, shared)) for judge in all_judges)
+
+
+def _sparse(world: World, fragment: Fragment, asked: Iterable[Sequence[Row]]) -> Mapping[str, Any]:
+    """A config without entries of its exclusion list that fall on nothing which some rows ask for."""
+    value, fmt = fragment.value, format_of(fragment.value)
+    where = fmt.exclusions(value) if fmt else None
+    if where is None or not where.present or where.broken or len(where.entries) < MANY:
+        return value
+    path = where.pointer.split("/")[1:]
+    held: Any = value
+    for step in path:
+        held = held[step]
+    values = tuple(held.values()) if where.keyed else ()
+    gone = world.idle(where.entries, names_asked(asked), values)
+    if not gone:
+        return value
+    kept = [at for at in range(len(where.entries)) if at not in gone]
+    if where.keyed:
+        return _with(value, path, {where.entries[at]: values[at] for at in kept})
+    return _with(value, path, Sparse([held[at] for at in kept], kept))
+
+
+def names_asked(asked: Iterable[Sequence[Row]]) -> frozenset[str]:
+    """The names that some rows ask for."""
+    return frozenset(row.ask.runtime for rows in asked for row in rows if row.ask is not None)
 
 
 def _decided(
@@ -926,4 +998,6 @@ def _decided(
         return tuple((row, refused) for row in rows)
     if fragment is None:
         return tuple((row, _NO_CONFIG) for row in rows)
+    if shared is None:
+        shared = {SPARSE: _sparse(world, fragment, [rows])}
     return tuple(zip(rows, judge.answers(world, fragment.value, rows, shared), strict=True))

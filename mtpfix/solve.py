@@ -10,13 +10,14 @@ aliases (an engine's own names) for what is still missing; drop every alias that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Literal
 
 from mtpfix import late
 from mtpfix.alike import NONE, Alike
-from mtpfix.decisions import Judge, Row, Unit, World
+from mtpfix.decisions import Judge, Row, Unit, World, names_asked
 from mtpfix.engines.base import Matcher
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
@@ -203,7 +204,7 @@ class Solver:
         self._ceded = {id(judge) for at, (_, judge, _) in seats.items() if at in lost}
         self._left: dict[int, tuple[tuple[int, ...], list[tuple[int, Any]]]] = {}
         self._idle = self._stood_for()
-        if len(where.entries) > MANY:
+        if len(where.entries) - len(self._idle) > MANY:
             self._idle = (*self._idle, *self._without_effect())
         self.base = self._try((), ())
 
@@ -288,28 +289,55 @@ class Solver:
         return found
 
     def _stood_for(self) -> tuple[int, ...]:
-        """Places of entries that name a layer for which another one stands: they fall on no name that is asked."""
-        if any(judge.reads_headers for judge in self.judges):
-            return ()  # rows of these stand for nobody
-        return tuple(self.where.places[at] for at in self.alike.idle(self.where.entries))
+        """Places of entries that fall on no name that is asked: of layers for which others stand, and doubles."""
+        where, found = self.where, set(self._doubles)
+        if not any(judge.reads_headers for judge in self.judges):  # rows of these stand for nobody
+            found.update(self.alike.idle(where.entries, self._doubles))
+        return tuple(where.places[at] for at in sorted(found))
+
+    @cached_property
+    def _doubles(self) -> frozenset[int]:
+        """The indices of entries that fall on no name that is asked and read like an earlier one."""
+        where = self.where
+        values = tuple(listed(self.fragment.value, where).values()) if where.keyed and where.present else ()
+        names = names_asked(judge.rows for judge in self.judges)
+        return frozenset() if where.broken else self.world.idle(where.entries, names, values)
+
+    @cached_property
+    def _live(self) -> tuple[tuple[int, str], ...]:
+        """The places and entries of the list without these."""
+        listed = enumerate(zip(self.where.places, self.where.entries, strict=True))
+        return tuple(pair for at, pair in listed if at not in self._doubles)
+
+    def _without_doubles(self, entries: Iterable[str]) -> Iterator[str]:
+        """Entries of the list that may cover a name, each once."""
+        live = {entry for _, entry in self._live}
+        return filter(live.__contains__, dict.fromkeys(entries)) if self._doubles else iter(entries)
 
     def _without_effect(self) -> tuple[int, ...]:
         """Places of entries that decide nothing in any engine, not even by themselves: trials go without them.
 
         Those are looked for among entries with a number or a word that no engine asks for. What decides after all is
-        set aside, for a few rounds, until a list of the rest decides as no list does.
+        set aside, for a few rounds, until a list of the rest decides as one of them alone does, which stays: a list
+        without any entry may mean something of its own.
         """
         idle, asked = set(self._idle), self._asked_words()
-        listed = zip(self.where.places, self.where.entries, strict=True)
-        rest = {at: text for at, text in listed if at not in idle and not asked.issuperset(_words(text))}
-        bare = self._decided((*self.where.broken, *self.where.places), ()) if rest else ()
-        for _ in range(ROUNDS if rest else 0):
-            state = self._decided((*self.where.broken, *(at for at in self.where.places if at not in rest)), ())
+        rest = {at: text for at, text in self._live if at not in idle and not asked.issuperset(_words(text))}
+        for _ in range(ROUNDS):
+            if len(rest) < 2:
+                break
+            first = next(iter(rest))
+            bare, state = (self._decided(self._all_but(kept), ()) for kept in ({first}, rest))
             told = {new.cause.entry for old, new in _differing(bare, state)}
+            told |= {rest[first]} & {answer.cause.entry for answers in bare for answer in answers}
             if not told:
-                return tuple(rest)
+                return tuple(rest)[1:]
             rest = {at: text for at, text in rest.items() if text not in told}
         return ()
+
+    def _all_but(self, kept: Container[int]) -> tuple[int, ...]:
+        """All places of the list but some."""
+        return (*self.where.broken, *(at for at in self.where.places if at not in kept))
 
     def _asked_words(self) -> frozenset[str]:
         """The words and numbers of the names that are asked, shards of fused modules included."""
@@ -388,7 +416,7 @@ class Solver:
         cited = {entry for judge, row, answer in self._pairs(self.base) for entry in _cited(judge, row, answer)}
         texts = {
             entry
-            for entry in self.where.entries
+            for _, entry in self._live
             if entry not in cited and malformed(entry) and any(means(entry, name) for name in missing)
         }
         self.told_apart = self.told_apart or self.alike.told_apart(texts)
@@ -497,7 +525,7 @@ class Solver:
         """What is to be spelled, each with its alternatives."""
         if not wanted:
             return []
-        covered, held = Coverage(self.fmt, kept), frozenset(kept)
+        covered, held = Coverage(self.fmt, self._without_doubles(kept)), frozenset(kept)
 
         def exactly(name: str) -> bool:
             return name in held or not held.isdisjoint(self.fmt.spellings(name, "leaf", kept)[:1])
@@ -539,7 +567,7 @@ class Solver:
 
         SGLang takes some leaves of latent attention for those of every layer.
         """
-        covered = Coverage(self.fmt, (*kept, *self._entries(added)))
+        covered = Coverage(self.fmt, (*self._without_doubles(kept), *self._entries(added)))
         still = self._missing_names(self._try(removed, self._entries(added)))
         stuck = {name for name in still if not covered(name)}
         nothing = frozenset[str]().__contains__

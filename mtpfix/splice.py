@@ -15,7 +15,7 @@ import json
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any
 
@@ -35,6 +35,7 @@ _NAME = late.pattern(rf"{_WS}{_STRING}{_WS}:")
 _ITEM = late.pattern(rf"{_WS}(?:{_SCALAR}|([\[{{]))")
 # The same for runs of plain items with commas, which pays in a long text.
 _LONG = 30_000
+_KEPT = 1 << 20  # characters of a text whose scan is kept
 _RUN = {
     "[": late.pattern(rf"(?:{_WS}{_SCALAR}{_WS},){{0,500}}"),
     "{": late.pattern(rf"(?:{_WS}{_STRING}{_WS}:{_WS}{_SCALAR}{_WS},){{0,500}}"),
@@ -150,6 +151,16 @@ def _decoded(raw: bytes, file: str) -> tuple[bytes, str, str]:
 def _malformed(file: str, text: str, place: int) -> UnreadableError:
     line = text.count("\n", 0, place) + 1
     return UnreadableError(f"{file} is not JSON: line {line}, character {place}", subject=file, hint=_NOT_JSON)
+
+
+def _scanned(text: str, file: str) -> _Scan:
+    """What `_scan` finds; a file is edited, and then its places are looked up."""
+    return _kept_scan(text, file) if len(text) <= _KEPT else _Scan(*_scan(text, file))
+
+
+@lru_cache(maxsize=4)
+def _kept_scan(text: str, file: str) -> _Scan:
+    return _Scan(*_scan(text, file))
 
 
 def _scan(text: str, file: str) -> tuple[int, int, dict[int, int]]:
@@ -285,12 +296,55 @@ def _inline_separators(text: str) -> tuple[str, str]:
     return comma or (", " if spaced else ","), colon or (": " if spaced else ":")
 
 
+Split = tuple["array[int]", "array[int]", "array[int]"]  # where each entry, its value and its end are
+
+
+class _Scan:
+    """What is known of a text, whatever is edited in it.
+
+    start, end  of the outermost value
+    closes      opening bracket -> closing bracket of every container
+    """
+
+    def __init__(self, start: int, end: int, closes: dict[int, int]) -> None:
+        self.start, self.end, self.closes = start, end, closes
+        self._split: dict[int, Split] = {}
+
+    def split(self, text: str, place: int) -> Split:
+        """The entries of the container that opens at a place."""
+        if place not in self._split:
+            self._split[place] = (self._plain if self._is_flat(text, place) else self._nested)(text, place)
+        return self._split[place]
+
+    def _is_flat(self, text: str, place: int) -> bool:
+        """Whether a long container holds no other, which only its text can tell at once."""
+        end = self.closes[place]
+        return end - place > _LONG and text.find("[", place + 1, end) < 0 > text.find("{", place + 1, end)
+
+    def _plain(self, text: str, place: int) -> Split:
+        found = [match.regs for match in _ENTRY[text[place]].finditer(text, place + 1, self.closes[place])]
+        return tuple(array("q", [regs[at][side] for regs in found]) for at, side in ((1, 0), (2, 0), (0, 1)))  # type: ignore[return-value]
+
+    def _nested(self, text: str, place: int) -> Split:
+        closes, entry, close = self.closes, _ENTRY[text[place]], self.closes[place]
+        starts, values, ends = array("q"), array("q"), array("q")
+        place += 1
+        while match := entry.match(text, place, close):
+            start, value = match.regs[1][0], match.regs[2][0]
+            place = closes[value] + 1 if value in closes else match.end()
+            starts.append(start)
+            values.append(value)
+            ends.append(place)
+        return starts, values, ends
+
+
 class _Document:
     """A text, the containers of it that edits have reached, and the edits made so far."""
 
     def __init__(self, text: str, file: str) -> None:
         self.text, self.file = text, file
-        self.start, self.end, self.closes = _scan(text, file)
+        self.scan = _scanned(text, file)
+        self.start, self.end, self.closes = self.scan.start, self.scan.end, self.scan.closes
         self.style = _Style(text)
         self.containers: dict[int, _Container] = {}
 
@@ -380,20 +434,9 @@ class _Container:
         self.document, self.text = document, document.text
         self.open, self.close = place, document.closes[place]
         self.parent, self.outer = parent, outer
-        self.starts, self.values, self.ends = array("q"), array("q"), array("q")
+        self.starts, self.values, self.ends = document.scan.split(document.text, place)
         self.fresh: dict[int, str] = {}
         self.moved = False
-        self._split()
-
-    def _split(self) -> None:
-        text, closes, entry = self.text, self.document.closes, _ENTRY[self.text[self.open]]
-        place = self.open + 1
-        while match := entry.match(text, place, self.close):
-            start, value = match.regs[1][0], match.regs[2][0]
-            place = closes[value] + 1 if value in closes else match.end()
-            self.starts.append(start)
-            self.values.append(value)
-            self.ends.append(place)
 
     # What the subclasses know: their keys.
 
@@ -484,9 +527,9 @@ class _Container:
             yield self.values[index], self.ends[index], new
         if not self.moved:
             return
-        last: int | None = None
+        last, later = self._untouched()
         added: list[str] = []
-        for entry in self.sequence():
+        for entry in later:
             if isinstance(entry, str):
                 added.append(entry)
                 continue
@@ -494,6 +537,10 @@ class _Container:
                 yield from self._between(last, entry, added)
             last, added = entry, []
         yield from self._between(last, None, added)
+
+    def _untouched(self) -> tuple[int | None, Iterable[int | str]]:
+        """The last of the old entries at the front that all are where they were, None for none; and all after it."""
+        return None, self.sequence()
 
     def _between(self, last: int | None, entry: int | None, added: list[str]) -> Iterator[tuple[int, int, str]]:
         """What changes between two old entries that are neighbours now; None stands for a bracket."""
@@ -522,6 +569,12 @@ class _Array(_Container):
 
     def sequence(self) -> Iterable[int | str]:
         return self.items
+
+    def _untouched(self) -> tuple[int | None, Iterable[int | str]]:
+        count = len(self.starts)
+        if count and self.items[:count] == list(range(count)):
+            return count - 1, self.items[count:]
+        return super()._untouched()
 
     def locate(self, step: str) -> int | None:
         item = self.items[self._index(step, len(self.items) - 1)]

@@ -7,8 +7,9 @@ dozen patterns. A list may name what the checkpoint holds one by one, so that a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice, repeat
+from operator import methodcaller
 from typing import Any
 
 from mtpfix import late
@@ -38,6 +39,8 @@ _CONFIGS = ("quantization_config", "compression_config")
 _GROUPS, _TARGETS = "config_groups", "targets"
 _SPECIAL = late.pattern(r"[*+?{\[]")
 _EXTRA, _DYNAMIC, _REGEX = "extra_config", "dynamic", "re:"
+_WILD = "*+?{["
+_DOTS = methodcaller("count", ".")
 _OF_REGEXES = frozenset("*+?^$()[]{}|\\")  # a key of `extra_config` with one of them is tried as an expression
 
 
@@ -48,7 +51,7 @@ def check_lists(files: Mapping[str, JsonFile], modules: int) -> None:
     """
     for file in files.values():
         if file.name == DESCRIPTION:
-            _check(file.name, "the file", file.value, MOST_ROWS, "entries")
+            _check(file.name, "the file", len(file.value), MOST_ROWS, "entries")
         elif not file.name.endswith(_INDEX):
             for part in _parts(file):
                 _check_part(file.name, part, modules)
@@ -108,17 +111,18 @@ def _check_part(file: str, part: Mapping[str, Any], modules: int) -> None:
     most = min(MOST_ENTRIES, max(FEW_ENTRIES, 2 * modules))
     for key, value in part.items():
         if key == _GROUPS and isinstance(value, Mapping):
-            _check(file, repr(key), value, MOST_GROUPS, "groups")
+            _check(file, repr(key), len(value), MOST_GROUPS, "groups")
             targets = tuple(_targets(value))
-            _check(file, repr(key), targets, min(MOST_TARGETS, max(FEW_TARGETS, modules)), "targets")
-            _check(file, repr(key), tuple(_patterns(targets)), MOST_PATTERNS, "patterns")
+            _check(file, repr(key), len(targets), min(MOST_TARGETS, max(FEW_TARGETS, modules)), "targets")
+            _check(file, repr(key), _patterns(targets), MOST_PATTERNS, "patterns")
             _check(file, repr(key), _long(targets), MOST_LONG, "letters of long targets")
         elif isinstance(value, (list, dict)):
-            _check(file, repr(brief(key)), value, most, "entries")
-            _check(file, repr(brief(key)), tuple(_patterns(value, key)), MOST_PATTERNS, "patterns")
-            _check(file, repr(brief(key)), tuple(_regexes(value, key)), MOST_REGEXES, "regular expressions")
+            _check(file, repr(brief(key)), len(value), most, "entries")
+            _check(file, repr(brief(key)), _patterns(value, key), MOST_PATTERNS, "patterns")
+            _check(file, repr(brief(key)), _regexes(value, key), MOST_REGEXES, "regular expressions")
             _check(file, repr(brief(key)), _long(value), MOST_LONG, "letters of long entries")
-            _check(file, repr(brief(key)), tuple(islice(_inner(value), MOST_INNER + 1)), MOST_INNER, "inner values")
+            inner = sum(1 for _ in islice(_inner(value), MOST_INNER + 1))
+            _check(file, repr(brief(key)), inner, MOST_INNER, "inner values")
 
 
 def _targets(groups: Mapping[str, Any]) -> Iterator[object]:
@@ -127,28 +131,40 @@ def _targets(groups: Mapping[str, Any]) -> Iterator[object]:
         yield from held if isinstance(held, (list, dict)) else ()
 
 
-def _patterns(entries: Iterable[object], key: str = "") -> Iterator[str]:
-    """The entries that no table finds: whose wildcards stand elsewhere than at one of the two ends.
+def _patterns(entries: Collection[object], key: str = "") -> int:
+    """How many entries no table finds: their wildcards stand elsewhere than at one of the two ends.
 
     Of `extra_config` all that have a letter of regular expressions: each is searched for, an invalid one too.
     """
-    for entry in entries:
-        if isinstance(entry, str):
-            both = len(entry) > 1 and entry[0] == entry[-1] == "*"
-            tried = key == _EXTRA and not _OF_REGEXES.isdisjoint(entry)
-            if both or tried or _SPECIAL.search(entry, 1, len(entry) - 1):
-                yield entry
+    if len(entries) <= MOST_PATTERNS:
+        return 0
+    texts = [entry for entry in entries if isinstance(entry, str)]
+    whole = "\n".join(texts) + "\n"  # most lists have wildcards at the ends of entries or none, which C sees at once
+    if key != _EXTRA and not any(map(whole.replace("*\n", "\n").__contains__, _WILD)):
+        return 0
+    return sum(_is_pattern(entry, key) for entry in texts)
 
 
-def _regexes(entries: Iterable[object], key: str) -> Iterator[str]:
-    """The entries that engines compile."""
-    return (entry for entry in entries if isinstance(entry, str) and (key == _DYNAMIC or entry.startswith(_REGEX)))
+def _is_pattern(entry: str, key: str) -> bool:
+    both = len(entry) > 1 and entry[0] == entry[-1] == "*"
+    tried = key == _EXTRA and not _OF_REGEXES.isdisjoint(entry)
+    return both or tried or _SPECIAL.search(entry, 1, len(entry) - 1) is not None
 
 
-def _long(entries: Iterable[object]) -> str:
-    """All entries together that are longer than the name of any module."""
-    texts = (entry for entry in entries if isinstance(entry, str))
-    return "".join(text for text in texts if len(text) > LONG_CHARACTERS or text.count(".") > LONG_PARTS)
+def _regexes(entries: Collection[object], key: str) -> int:
+    """How many entries engines compile."""
+    if len(entries) <= MOST_REGEXES:
+        return 0
+    texts = [entry for entry in entries if isinstance(entry, str)]
+    return len(texts) if key == _DYNAMIC else [entry[: len(_REGEX)] for entry in texts].count(_REGEX)
+
+
+def _long(entries: Collection[object]) -> int:
+    """How many letters all entries together have that are longer than the name of any module."""
+    texts = [entry for entry in entries if isinstance(entry, str)]
+    if max(map(len, texts), default=0) <= LONG_CHARACTERS and max(map(_DOTS, texts), default=0) <= LONG_PARTS:
+        return 0
+    return sum(len(text) for text in texts if len(text) > LONG_CHARACTERS or _DOTS(text) > LONG_PARTS)
 
 
 def _inner(held: Iterable[object]) -> Iterator[object]:
@@ -163,10 +179,10 @@ def _inner(held: Iterable[object]) -> Iterator[object]:
             yield from repeat(value, 1 + size // LONG_CHARACTERS)
 
 
-def _check(file: str, where: str, held: Sized, most: int, what: str) -> None:
-    if len(held) > most:
+def _check(file: str, where: str, count: int, most: int, what: str) -> None:
+    if count > most:
         raise UnreadableError(
-            f"{file}: {where} holds {len(held):,} {what}",
+            f"{file}: {where} holds {count:,} {what}",
             subject=file,
             hint=f"no model needs as many; of this one mtpfix reads up to {most:,} {what}: look at what wrote the file",
         )

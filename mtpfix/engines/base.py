@@ -10,7 +10,7 @@ Three questions, kept apart so that each can be tested alone:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from mtpfix.frozen import NamedTuple, Protocol, dataclass, field
@@ -18,6 +18,21 @@ from mtpfix.model import Answer, Layer, Mapper, Packed
 
 MappingStr = Mapping[str, str]
 T = TypeVar("T")
+
+
+class Sparse(list[Any]):
+    """A list of a config without some of its entries; `places`: where those that are left stand in the whole one."""
+
+    __slots__ = ("places",)
+
+    def __init__(self, items: Sequence[Any], places: Sequence[int]) -> None:
+        super().__init__(items)
+        self.places = places
+
+
+def places_of(value: Sequence[Any]) -> Sequence[int]:
+    """Where the entries of a list stand in the file."""
+    return value.places if isinstance(value, Sparse) else range(len(value))
 
 
 @dataclass(frozen=True, slots=True)

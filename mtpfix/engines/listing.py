@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from mtpfix import late
-from mtpfix.engines.base import MatchQuery
+from mtpfix.engines.base import MatchQuery, places_of
 from mtpfix.frozen import NamedTuple, dataclass, replace
 from mtpfix.model import Answer, Cause, Layer
 from mtpfix.regexes import Regex, TooCostly, compiled
@@ -62,8 +62,8 @@ def read_list(value: Any, pointer: str) -> tuple[Entry, ...]:
 
     What is no text is `broken` and ends the list. Raises TypeError for a value that cannot be iterated.
     """
-    if type(value) is list and set(map(type, value)) == {str}:
-        places = map(f"{pointer.replace('%', '%%')}/%d".__mod__, range(len(value)))
+    if isinstance(value, list) and set(map(type, value)) == {str}:
+        places = map(f"{pointer.replace('%', '%%')}/%d".__mod__, places_of(value))
         return tuple(map(partial(tuple.__new__, Entry), zip(value, places, value, repeat(False), strict=False)))
     entries: list[Entry] = []
     keyed, letters = isinstance(value, Mapping), isinstance(value, str)

@@ -263,15 +263,20 @@ def texts_of(family: Family, layers: int) -> tuple[str, ...] | None:
     None for a family of which a class looks up entries that it makes up from a layer's number: no layer of it is like
     another.
     """
-    conditions = [fact.when for view in family.views for fact in view.specials]
-    conditions += [fault.when for view in family.views for fault in view.faults]
-    if any("{" in text and _SLOT.search(text) for when in conditions for text in when.values()):
+    if any("{" in text and _SLOT.search(text) for text in condition_texts(family)):
         return None
     mappers = [mapper for view in family.views if (mapper := _numbered(view.mapper, layers))]
     pairs = (pair for mapper in mappers for kind in (mapper.prefix, mapper.substr, mapper.suffix) for pair in kind)
     regexes = (pair for mapper in mappers for pair in mapper.regex)
     written = [*pairs, *((old, _GROUP.sub("", new or "")) for old, new in regexes)]
     return tuple(dict.fromkeys(text for pair in written for text in pair if text))
+
+
+def condition_texts(family: Family) -> tuple[str, ...]:
+    """What the conditions of a family's rows look for."""
+    conditions = [fact.when for view in family.views for fact in view.specials]
+    conditions += [fault.when for view in family.views for fault in view.faults]
+    return tuple(text for when in conditions for text in when.values())
 
 
 def change_points(family: Family, engine: str) -> tuple[str, ...]:

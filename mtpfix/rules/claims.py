@@ -108,6 +108,7 @@ class _Home:
         self._readings: dict[tuple[str, str], set[str]] = {}
         self._broad: dict[tuple[str, str], bool] = {}
         self._lists: dict[tuple[str, str], tuple[Format | None, ExclusionList | None]] = {}
+        self._entries: dict[int, tuple[str, ...]] = {}
 
     def rule(self, claim: Claim, fragment: Fragment | None) -> str:
         item = claim.mismatch
@@ -368,7 +369,7 @@ class _Home:
 
     def _list_of(self, fragment: Fragment | None) -> tuple[Format | None, tuple[str, ...]]:
         fmt, where = self._read(fragment)
-        return fmt, where.entries if where else ()
+        return fmt, self._entries[id(where)] if where else ()
 
     def _where(self, fragment: Fragment | None) -> ExclusionList | None:
         return self._read(fragment)[1]
@@ -379,5 +380,7 @@ class _Home:
         at = (fragment.file, fragment.pointer)
         if at not in self._lists:
             fmt = format_of(fragment.value)
-            self._lists[at] = fmt, fmt.exclusions(fragment.value) if fmt else None
+            where = fmt.exclusions(fragment.value) if fmt else None
+            self._lists[at] = fmt, where
+            self._entries[id(where)] = self.world.live(where.entries) if where else ()
         return self._lists[at]

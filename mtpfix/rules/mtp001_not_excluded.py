@@ -57,7 +57,7 @@ def _outside(context: Context) -> str:
     names = context.world.draft_tensor_names
     fmt = context.fmt
     lists = [fmt.exclusions(fragment.value) for fragment in context.fragments()] if fmt else []
-    entries = {entry for where in lists if where for entry in where.entries}
+    entries = {entry for where in lists if where for entry in context.world.live(where.entries)}
     covered = Coverage(fmt, entries) if fmt else None
     left = [name for name in names if covered and not covered(name.rpartition(".")[0])]
     if not left or len(left) == len(names):

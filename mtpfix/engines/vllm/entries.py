@@ -8,6 +8,7 @@ from itertools import count
 from operator import itemgetter
 from typing import Any
 
+from mtpfix.engines.base import places_of
 from mtpfix.engines.vllm.switches import on
 from mtpfix.frozen import NamedTuple
 from mtpfix.model import Mapper
@@ -41,7 +42,8 @@ def read(value: Any, pointer: str) -> tuple[Entry, ...]:
     if isinstance(value, str):
         return tuple(Entry(letter, letter, pointer, at) for at, letter in enumerate(value))
     items = tuple(value)
-    return _rows(items, items, map(f"{pointer.replace('%', '%%')}/%d".__mod__, range(len(items))))
+    places = places_of(value if isinstance(value, list) else items)
+    return _rows(items, items, map(f"{pointer.replace('%', '%%')}/%d".__mod__, places))
 
 
 def _rows(names: Iterable[Any], texts: Iterable[Any], pointers: Iterable[str]) -> tuple[Entry, ...]:
