@@ -53,6 +53,7 @@ from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import Key, key_of
 from mtpfix.families.plugins import with_plugin
 from mtpfix.formats import format_of
+from mtpfix.formats.base import ExclusionList
 from mtpfix.frozen import dataclass, field, replace
 from mtpfix.idle import MANY, Doubles, Numbers, apart, doubles, numbers_in, runs_of
 from mtpfix.model import Answer, Cause, Checkpoint, Index, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
@@ -963,20 +964,36 @@ def _sparse(world: World, fragment: Fragment, asked: Iterable[Sequence[Row]]) ->
     """A config without entries of its exclusion list that fall on nothing which some rows ask for."""
     value, fmt = fragment.value, format_of(fragment.value)
     where = fmt.exclusions(value) if fmt else None
-    if where is None or not where.present or where.broken or len(where.entries) < MANY:
+    if where is None:
         return value
-    path = where.pointer.split("/")[1:]
-    held: Any = value
-    for step in path:
-        held = held[step]
-    values = tuple(held.values()) if where.keyed else ()
-    gone = world.idle(where.entries, names_asked(asked), values)
+    gone, held = idle_in(world, value, where, names_asked(asked)), listed(value, where)
     if not gone:
         return value
     kept = [at for at in range(len(where.entries)) if at not in gone]
+    path = where.pointer.split("/")[1:]
     if where.keyed:
-        return _with(value, path, {where.entries[at]: values[at] for at in kept})
+        return _with(value, path, {where.entries[at]: held[where.entries[at]] for at in kept})
     return _with(value, path, Sparse([held[at] for at in kept], kept))
+
+
+def idle_in(world: World, value: Mapping[str, Any], where: ExclusionList, names: frozenset[str]) -> frozenset[int]:
+    """The indices of entries of a list that make no difference to whoever looks up some names.
+
+    None where a list holds what is no text, nor of a file that is the list itself: ModelSlim's names every tensor.
+    """
+    if not where.present or where.broken or not where.pointer or len(where.entries) < MANY:
+        return frozenset()
+    held = listed(value, where)
+    values = [held[entry] for entry in where.entries] if where.keyed else ()
+    return world.idle(where.entries, names, values)
+
+
+def listed(value: Mapping[str, Any], where: ExclusionList) -> Any:
+    """What stands in the list's place, None where nothing does."""
+    found: Any = value
+    for step in where.pointer.split("/")[1:]:
+        found = found.get(step)
+    return found
 
 
 def names_asked(asked: Iterable[Sequence[Row]]) -> frozenset[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mtpfix.alike import NONE, Alike
-from mtpfix.decisions import Judge, Table, World, judges
+from mtpfix.decisions import Judge, Table, World, judges, listed
 from mtpfix.engines.base import Engine
 from mtpfix.engines.sources import (
     CONFIG,
@@ -26,7 +26,7 @@ from mtpfix.model import Certificate, Edit, JsonFile, Plan
 from mtpfix.patch import apply_value, ops, pointer, tokens
 from mtpfix.releases import key
 from mtpfix.rules.entries import malformed
-from mtpfix.solve import Bench, Solution, Solver, listed, put
+from mtpfix.solve import Bench, Solution, Solver, put
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 
 

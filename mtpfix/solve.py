@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from mtpfix import late
 from mtpfix.alike import NONE, Alike
-from mtpfix.decisions import Judge, Row, Unit, World, names_asked
+from mtpfix.decisions import Judge, Row, Unit, World, idle_in, listed, names_asked
 from mtpfix.engines.base import Matcher
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
@@ -96,14 +96,6 @@ def contradicts(unit: Unit, answer: Answer) -> bool:
     if unit.stored.plain:
         return answer.decision in ("quantized", "error")
     return answer.decision in ("plain", "error")
-
-
-def listed(value: Mapping[str, Any], where: ExclusionList) -> Any:
-    """What stands in the list's place, None where nothing does."""
-    found: Any = value
-    for step in where.pointer.split("/")[1:]:
-        found = found.get(step)
-    return found
 
 
 def rewritten(
@@ -298,10 +290,8 @@ class Solver:
     @cached_property
     def _doubles(self) -> frozenset[int]:
         """The indices of entries that fall on no name that is asked and read like an earlier one."""
-        where = self.where
-        values = tuple(listed(self.fragment.value, where).values()) if where.keyed and where.present else ()
         names = names_asked(judge.rows for judge in self.judges)
-        return frozenset() if where.broken else self.world.idle(where.entries, names, values)
+        return idle_in(self.world, self.fragment.value, self.where, names)
 
     @cached_property
     def _live(self) -> tuple[tuple[int, str], ...]:

@@ -109,6 +109,15 @@ def test_engines_read_a_short_list(fmt: str) -> None:
         other.engines, other.plan.edits, [found.rule for found in other.findings])  # fmt: skip
 
 
+def test_a_file_that_is_the_list_itself_is_read_as_it_is() -> None:
+    """ModelSlim's description names every tensor."""
+    made = glm4_moe()
+    right = right_list(made, "modelslim")
+    more = [f"visual.blocks.{1000 + number}.attn.weight" for number in range(3 * MANY)]
+    one, other = (analyse(build(made, "modelslim", entries)) for entries in ([*right, *more], right))
+    assert one.engines == other.engines
+
+
 def _longest(value: object) -> int:
     """The length of the longest list or table of a config."""
     parts = value.values() if isinstance(value, dict) else ()
