@@ -45,6 +45,6 @@ def _fewer(draft: Members, alike: Iterable[Members], common: Iterable[str]) -> I
     for name in common:
         held = draft.get(name)
         if held:
-            wanted = frozenset.intersection(*(target[name] for target in alike))
+            wanted = frozenset.intersection(*{target[name] for target in alike})  # nearly always one
             head, _, leaf = name.partition(".experts.")
             yield from (f"{head}.experts.{number}.{leaf}" for number in sorted(wanted - held))
