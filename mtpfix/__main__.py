@@ -13,7 +13,7 @@ from mtpfix.cli import main
 def run(name: str | None = None) -> None:
     """The command line as a process, which ends with it: raises SystemExit, or does not come back.
 
-    To take a large checkpoint apart object by object takes a thirtieth of the time; the system takes all memory at once.
+    To take a large checkpoint apart object by object takes a thirtieth of the time; the system does that at once.
     Where anything else may be left to be done (threads, temporary files) Python does it all.
     """
     try:

@@ -358,8 +358,12 @@ def read(source: Pathish, access: Access | None = None, *, keep_index: bool = Fa
 
 
 def _prepare() -> None:
-    """Import what reads nothing and takes as long as some shards."""
-    import mtpfix.analysis  # noqa: F401
+    """Import what an analysis needs, and a repair: that takes as long as some shards."""
+    import jsonpatch  # noqa: F401
+
+    import mtpfix.analysis
+    import mtpfix.diff
+    import mtpfix.splice  # noqa: F401
 
 
 def _each(texts: str | Sequence[str]) -> tuple[str, ...]:
