@@ -18,8 +18,10 @@ from mtpfix import late
 from mtpfix.engines.base import MatchQuery, places_of
 from mtpfix.frozen import NamedTuple, dataclass, replace
 from mtpfix.model import Answer, Cause, Layer
+from mtpfix.names import brief
 from mtpfix.regexes import Regex, TooCostly, compiled
 
+LONGEST_REASON = 1000  # characters of what an engine says when it raises: a value of the config may be part of it
 _GRAM = 12
 _DIGITS = "0123456789"
 _BEHIND_DOT = chr(ord(".") + 1)
@@ -69,7 +71,7 @@ def read_list(value: Any, pointer: str) -> tuple[Entry, ...]:
     keyed, letters = isinstance(value, Mapping), isinstance(value, str)
     for index, text in enumerate(() if value is None else value):
         if not isinstance(text, str):
-            entries.append(Entry("", f"{pointer}/{index}", repr(text), broken=True))
+            entries.append(Entry("", f"{pointer}/{index}", brief(repr(text), LONGEST_REASON), broken=True))
             break
         step = escaped(text) if keyed else index
         entries.append(Entry(text, pointer if letters else f"{pointer}/{step}", text))
@@ -129,7 +131,8 @@ def quantized(scheme: str, found: Entry | str) -> Answer:
 
 def raised(problem: Exception, entry: Entry | None = None) -> Answer:
     """What an exception of the engine becomes; a pattern too costly to try is `unknown`."""
-    cause = Cause(str(problem), entry.pointer, entry.written) if entry else Cause(str(problem))
+    reason = brief(str(problem), LONGEST_REASON)
+    cause = Cause(reason, entry.pointer, entry.written) if entry else Cause(reason)
     if isinstance(problem, TooCostly):
         return Answer("unknown", replace(cause, rule="a pattern that could take the engine unbounded time"))
     return Answer("error", cause, error="re.error" if isinstance(problem, re.error) else type(problem).__name__)

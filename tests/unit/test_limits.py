@@ -9,7 +9,7 @@ import pytest
 from tiny import qwen3_next
 
 from mtpfix import check
-from mtpfix.api import override
+from mtpfix.api import explain, override
 from mtpfix.checkpoint import jsonfiles, limits
 from mtpfix.checkpoint.index import MOST_FILES, read_index
 from mtpfix.checkpoint.jsonfiles import parse_json
@@ -37,12 +37,12 @@ def changed(folder: Path, **fields: object) -> Path:
         ({"dynamic": {f"a.{at}.x": {} for at in range(5001)}}, "'dynamic' holds 5,001 regular expressions"),
         ({"extra_config": {f"*.{at}": {} for at in range(1001)}}, "'extra_config' holds 1,001 patterns"),
         ({"extra_config": {f"a.{at}$": {} for at in range(1001)}}, "'extra_config' holds 1,001 patterns"),
-        ({"ignore": ["a" * 501] * 100}, "'ignore' holds 50,100 letters of long entries"),
-        ({"exclude": ["." * 25] * 2001}, "'exclude' holds 50,025 letters of long entries"),
-        ({"extra_config": {"." * 50_001: {}}}, "'extra_config' holds 50,001 letters of long entries"),
+        ({"ignore": ["a" * 501] * 20}, "'ignore' holds 10,020 letters of long entries"),
+        ({"exclude": ["." * 17] * 600}, "'exclude' holds 10,200 letters of long entries"),
+        ({"extra_config": {"." * 10_001: {}}}, "'extra_config' holds 10,001 letters of long entries"),
         ({"ignore": [["a"] * 2001]}, "'ignore' holds 2,001 inner values"),
         ({"ignore": [{"a": [{"b": "c" * 1_000_000}]}]}, "'ignore' holds 2,001 inner values"),
-        ({"config_groups": {"a": {"targets": [f"re:{'a' * 500}"] * 100}}}, "holds 50,300 letters of long targets"),
+        ({"config_groups": {"a": {"targets": [f"re:{'a' * 500}"] * 20}}}, "holds 10,060 letters of long targets"),
         ({"config_groups": {str(at): {} for at in range(101)}}, "'config_groups' holds 101 groups"),
         ({"config_groups": {"a": {"targets": ["b"] * 1800}, "c": {"targets": ["d"] * 201}}}, "holds 2,001 targets"),
     ],
@@ -133,3 +133,22 @@ def test_one_text_is_no_longer_than_a_limit(letter: str) -> None:
     parse_json("config.json", json.dumps({"a": short, "b": letter * jsonfiles.MAX_TEXT}).encode())
     with pytest.raises(UnreadableError, match="a text of"):
         parse_json("config.json", json.dumps({"a": short, "b": letter * (jsonfiles.MAX_TEXT + 1)}).encode())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"quant_method": "fp8", "activation_scheme": ["a" * 100] * 5000},
+        {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head", ["a" * 100] * 1000]},
+        {
+            "quant_method": "compressed-tensors",
+            "format": "a" * 1_000_000,
+            "config_groups": {},
+            "ignore": [{"a": "b" * 90_000}],
+        },
+    ],
+)
+def test_no_value_is_told_whole_for_each_module(tmp_path: Path, fields: dict[str, object]) -> None:
+    rows = explain(changed(tmp_path / "m", **fields), ["**"]).rows
+    assert any(row.decision == "error" and "a" * 50 in row.rule for row in rows) or "format" in fields
+    assert max(len(row.rule) + len(row.entry) for row in rows) < 2500

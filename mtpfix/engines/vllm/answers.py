@@ -8,9 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
+from mtpfix.engines.listing import LONGEST_REASON
 from mtpfix.engines.vllm.entries import Entry
 from mtpfix.frozen import Protocol
 from mtpfix.model import Answer, Cause, Layer
+from mtpfix.names import brief
 from mtpfix.regexes import TooCostly
 
 NOT_LISTED = "not listed; quantized by default"
@@ -65,19 +67,21 @@ def quantized(scheme: str, rule: str = NOT_LISTED) -> Answer:
 
 def cause_of(entry: Entry, rule: str = "") -> Cause:
     """The cause that points at an entry."""
-    return Cause(rule, entry.pointer, str(entry.text))
+    text = entry.text if isinstance(entry.text, str) else brief(str(entry.text), LONGEST_REASON)
+    return Cause(rule, entry.pointer, text)
 
 
 def answer_for(problem: Exception) -> Answer:
     """What an exception means as an answer: an error of the engine, or `unknown` where mtpfix refuses to try."""
     if isinstance(problem, TooCostly):
         rule = "a pattern of the config could take unbounded time, so it was not tried"
-        return Answer("unknown", Cause(rule=rule, entry=str(problem)))
+        return Answer("unknown", Cause(rule=rule, entry=brief(str(problem), LONGEST_REASON)))
     if isinstance(problem, Refusal):
-        cause = cause_of(problem.entry, problem.reason) if problem.entry else Cause(rule=problem.reason)
+        reason = brief(problem.reason, LONGEST_REASON)
+        cause = cause_of(problem.entry, reason) if problem.entry else Cause(rule=reason)
         return Answer("error", cause, error=problem.kind)
     kind = "re.error" if isinstance(problem, re.error) else type(problem).__name__
-    return Answer("error", Cause(rule=str(problem)), error=kind)
+    return Answer("error", Cause(rule=brief(str(problem), LONGEST_REASON)), error=kind)
 
 
 def required(config: Mapping[str, Any], *keys: str) -> Any:
