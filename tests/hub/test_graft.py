@@ -28,6 +28,7 @@ FOREVER = float("inf")
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     monkeypatch.setattr(http, "BACKOFF", 0.01)
     monkeypatch.setattr(http, "TIMEOUT", 2.0)
     monkeypatch.setattr(sources, "_LONGEST", 100_000)
