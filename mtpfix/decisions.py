@@ -394,12 +394,6 @@ class World:
         gone = set(chain.from_iterable(self.doubles(entries).values()))
         return tuple(entry for at, entry in enumerate(entries) if at not in gone) if gone else entries
 
-    def idle(self, entries: tuple[str, ...], names: frozenset[str], values: Sequence[Any] = ()) -> frozenset[int]:
-        """The indices of those that make no difference to whoever looks up some names."""
-        if len(entries) < MANY or self.numbers is None or not self.numbers.hold(names):
-            return frozenset()
-        return apart(self.doubles(entries, values), names)
-
     @property
     def files(self) -> Mapping[str, JsonFile]:
         return self.checkpoint.files
@@ -948,7 +942,7 @@ def tables(world: World, all_judges: Sequence[Judge], files: Mapping[str, JsonFi
         at = (judge.signature, place)
         if at not in known:
             if place not in shared:
-                shared[place] = {SPARSE: _sparse(world, fragment, asked)} if fragment else {}
+                shared[place] = {SPARSE: sparse(world, fragment.value, asked)} if fragment else {}
             known[at] = _decided(world, judge, fragment, judge.rows, shared[place])
         out.append(Table(judge, fragment, known[at]))
     return tuple(out)
@@ -956,13 +950,13 @@ def tables(world: World, all_judges: Sequence[Judge], files: Mapping[str, JsonFi
 
 def tables_under(world: World, all_judges: Sequence[Judge], fragment: Fragment) -> tuple[Table, ...]:
     """The decisions of every judge under one quantization config, whatever file it would read."""
-    shared: dict[Any, Any] = {SPARSE: _sparse(world, fragment, [judge.rows for judge in all_judges])}
+    shared: dict[Any, Any] = {SPARSE: sparse(world, fragment.value, [judge.rows for judge in all_judges])}
     return tuple(Table(judge, fragment, _decided(world, judge, fragment, judge.rows, shared)) for judge in all_judges)
 
 
-def _sparse(world: World, fragment: Fragment, asked: Iterable[Sequence[Row]]) -> Mapping[str, Any]:
+def sparse(world: World, value: Mapping[str, Any], asked: Iterable[Sequence[Row]]) -> Mapping[str, Any]:
     """A config without entries of its exclusion list that fall on nothing which some rows ask for."""
-    value, fmt = fragment.value, format_of(fragment.value)
+    fmt = format_of(value)
     where = fmt.exclusions(value) if fmt else None
     if where is None:
         return value
@@ -983,9 +977,15 @@ def idle_in(world: World, value: Mapping[str, Any], where: ExclusionList, names:
     """
     if not where.present or where.broken or not where.pointer or len(where.entries) < MANY:
         return frozenset()
+    if world.numbers is None or not world.numbers.hold(names):
+        return frozenset()
+    if not where.keyed:
+        return apart(world.doubles(where.entries), names)
     held = listed(value, where)
-    values = [held[entry] for entry in where.entries] if where.keyed else ()
-    return world.idle(where.entries, names, values)
+    at = ("doubles", id(held))
+    if at not in world.kept:  # the table lives as long as what is known by its id
+        world.kept[at] = held, world.doubles(where.entries, [held[entry] for entry in where.entries])
+    return apart(world.kept[at][1], names)
 
 
 def listed(value: Mapping[str, Any], where: ExclusionList) -> Any:
@@ -1016,5 +1016,5 @@ def _decided(
     if fragment is None:
         return tuple((row, _NO_CONFIG) for row in rows)
     if shared is None:
-        shared = {SPARSE: _sparse(world, fragment, [rows])}
+        shared = {SPARSE: sparse(world, fragment.value, [rows])}
     return tuple(zip(rows, judge.answers(world, fragment.value, rows, shared), strict=True))

@@ -8,7 +8,8 @@ such numbers alone, of the same length, do the same everywhere: nothing. But a l
 one without any entry may mean something of its own. So the first one stays.
 
 Not all digits of a text are literal. Entries with other signs than those of a plain name, of an escaped dot and of a
-star are left alone, and so are digits with a star behind them, which to a regular expression are digits or none.
+star are left alone. To a regular expression a digit with a star behind it may be missing, so that what stands before it
+is all that an entry needs: `17*` and `18*` do the same where no name has a 17 or an 18, but not the same as `27*`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from mtpfix.frozen import dataclass
 MANY = 200  # entries from which on it pays to look for them
 _SIMPLE = late.pattern(r"(?:re:|[-+]:)?(?:[A-Za-z0-9_.*#-]|\\[.-])+")
 _NUMBERS = late.pattern(r"[0-9]+")
-_LITERAL = late.pattern(r"[0-9]+(?![0-9*])")
+_LITERAL = late.pattern(r"([0-9]+)(\*?)")
 _WORD = late.pattern(r"(?:^|[^A-Za-z_])([A-Za-z_]+)\\?\.$")
 _NEAR = 80  # characters before a number in which its word stands
 _EXPERT = late.pattern(r"(?<=\.experts\.)[0-9]+")
@@ -93,10 +94,12 @@ def _shapes(entries: Sequence[str], known: Numbers) -> Sequence[str]:
         return ()
 
     def blotted(found: re.Match[str]) -> str:
-        digits = found[0]
+        digits, star = found.groups()
         if digits in others or (digits in experts and _may_be_an_expert(whole, found.start())):
-            return digits
-        return _MASK * len(digits)
+            return found[0]
+        sure = digits[:-1] if star else ""
+        sure = sure if sure in others or sure in experts else ""
+        return f"{sure}{_MASK * (len(digits) - len(sure))}{star}"
 
     shapes = _LITERAL.sub(blotted, whole).split("\n")
     return shapes if len(shapes) == len(entries) else ()

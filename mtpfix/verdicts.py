@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from mtpfix import releases
-from mtpfix.decisions import Decided, Judge, Row, Table, World
+from mtpfix.decisions import SPARSE, Decided, Judge, Row, Table, World, sparse
 from mtpfix.engines.openings import opening
 from mtpfix.engines.words import REFUSALS, full_into_nvfp4
 from mtpfix.families.base import Fault, ask
@@ -193,7 +193,8 @@ def _is_plain_beside(world: World, judge: Judge, value: Mapping[str, Any], row: 
     at = ("beside", id(judge), id(value), leaf)
     if at not in world.kept:
         rows = [found for found in judge.rows if found.unit.name.endswith(f".{leaf}")]
-        answers = zip(rows, judge.answers(world, value, rows), strict=True)
+        shared = {SPARSE: sparse(world, value, [rows])}
+        answers = zip(rows, judge.answers(world, value, rows, shared), strict=True)
         plain = {name for found, answer in answers if answer.decision == "plain" for name in found.names}
         world.kept[at] = judge, value, plain  # both live as long as what is known by their id
     return f"{row.unit.name.rpartition('.')[0]}.{leaf}" in world.kept[at][2]
