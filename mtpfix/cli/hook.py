@@ -32,7 +32,7 @@ class Options:
 
 
 @click.command("hook", short_help=summary("hook"))
-@click.argument("files", metavar="FILE...", nargs=-1, type=click.Path())
+@click.argument("files", metavar="FILE...", nargs=-1, type=click.Path(readable=False))  # reading says what may not be
 @click.option("--fix", is_flag=True, help="Make the safe edits. Exit 1 where a file was changed.")
 @options.engine
 @options.scope

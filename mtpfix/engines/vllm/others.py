@@ -6,7 +6,7 @@ Q/bitsandbytes.py:140-171 and vllm-0.12.0 Q/hqq_marlin.py:44-100.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
@@ -71,7 +71,7 @@ class BitsAndBytes:
         if (query.config.get("bnb_4bit_quant_storage") or "uint8") != "uint8":
             raise Refusal("ValueError", "unsupported bnb_4bit_quant_storage")
         entries = read(query.config.get("llm_int8_skip_modules") or [], "/llm_int8_skip_modules")
-        if not all(isinstance(entry.name, Hashable) for entry in entries):
+        if not {list, dict}.isdisjoint(type(entry.name) for entry in entries):  # what JSON has that is in no set
             raise TypeError("an entry is no text")
         self._skipped = Exact(entries)
         self._scheme = "bnb8" if query.config.get("load_in_8bit") else "bnb4"
