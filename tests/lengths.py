@@ -1,4 +1,5 @@
-"""How many examples a law is tried on: few of the same every time, or with MTPFIX_LONG=1 ten thousand that are new.
+"""How many examples a law is tried on: few of the same every time, or with MTPFIX_LONG=1 ten thousand that are new; and
+at which steps something is killed.
 
 MTPFIX_LONG=500 tries 500, where ten thousand would take too long.
 """
@@ -21,3 +22,8 @@ def many(short: int) -> settings:
         suppress_health_check=list(HealthCheck),
         derandomize=not LONG,
     )
+
+
+def steps(most: int, first: int = 0) -> range:
+    """Each step, or in the short run every third, from this one on: not the same for all that is killed."""
+    return range(most) if LONG else range(first % 3, most, 3)

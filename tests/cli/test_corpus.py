@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -17,6 +18,17 @@ CASES = sorted((SHARED / "corpus" / "cases").glob("*.json"))
 CHOSEN = [path for path in CASES if "full" not in path.stem][::11]
 
 pytestmark = pytest.mark.skipif(not CASES, reason="the corpus is not at hand")
+
+
+def of_each_kind(document: dict[str, Any]) -> dict[str, Any]:
+    """With one row of those that differ in names alone: there are thousands."""
+    for key in document.keys() & {"decisions", "tensors"}:
+        document[key] = list({str([_kind(*field) for field in row.items()]): row for row in document[key]}.values())
+    return document
+
+
+def _kind(key: str, value: Any) -> tuple[str, Any]:
+    return key, type(value) if key in ("module", "name", "runtime_name") else value
 
 
 @pytest.mark.parametrize("path", CHOSEN, ids=lambda path: path.stem)
@@ -32,7 +44,7 @@ def test_case(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             result = CliRunner().invoke(main, [*args, "--format", form])
             assert result.exit_code in (0, 1), result.stderr
             if form == "json":
-                validator("").validate(json.loads(result.stdout))
+                validator("").validate(of_each_kind(json.loads(result.stdout)))
             else:
                 assert all(len(line) <= 80 for line in result.stdout.splitlines())
     result = CliRunner().invoke(main, ["apply", str(folder), "--dry-run"])

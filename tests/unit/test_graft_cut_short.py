@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import test_store
 from checkpoints import INDEX, glm4_moe, on_disk, qwen3_5
-from lengths import LONG
+from lengths import steps
 from test_graft import GLM, NEXT, content, raw_tensors
 from test_store import in_child, killed_at
 
@@ -65,7 +65,7 @@ KINDS: dict[str, Callable[[Path], tuple[Path, Path]]] = {
 
 def numbers(kind: str) -> range:
     """The steps at which a kind is killed."""
-    return range(500) if LONG else range(list(KINDS).index(kind), 500, 3)
+    return steps(500, list(KINDS).index(kind))
 
 
 @contextlib.contextmanager

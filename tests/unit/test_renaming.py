@@ -16,6 +16,7 @@ import pytest
 import test_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lengths import steps
 from shards import Tensors, header
 from test_store import code_of, error_of, failing, in_child, killed_at, started
 
@@ -239,7 +240,7 @@ def way(place: Path, fits: bool) -> tuple[Callable[[], None], dict[str, bytes], 
 def test_killed_at_each_step(place: Path, fits: bool, work: str) -> None:
     apply, old, new = way(place, fits)
     ends = []
-    for number in range(200):
+    for number in steps(200, 2 * fits + (work == "undo")):
         if work == "undo" and content(place) == old:
             apply()
         code = kill(apply if work == "apply" else lambda: undo(place), number)

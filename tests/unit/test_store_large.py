@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lengths import LONG
+from lengths import steps
 from test_store import error_of, failing, in_child, killed_at
 
 from mtpfix import bulk, store
@@ -217,7 +217,7 @@ def kill(work: Callable[[], Any], number: int) -> int:
 @pytest.mark.parametrize("work", ["apply", "undo"])
 def test_killed_at_each_step(place: Path, work: str) -> None:
     ends = []
-    for number in range(300):
+    for number in steps(300, work == "undo"):
         if work == "undo" and content(place) == OLD:
             change(place)
         code = kill((lambda: change(place)) if work == "apply" else (lambda: undo(place)), number)
@@ -237,7 +237,7 @@ def test_killed_at_each_step(place: Path, work: str) -> None:
 
 def test_no_moment_without_the_old_or_the_new_file(place: Path) -> None:
     """Without any recovery: a file that gives way is there, whole, as it was or as it will be."""
-    for number in range(300):
+    for number in steps(300, 2):
         code = kill(lambda: change(place), number)
         files = content(place)
         assert files["a.safetensors"] in (OLD["a.safetensors"], NEW["a.safetensors"])
@@ -253,8 +253,7 @@ def test_no_moment_without_the_old_or_the_new_file(place: Path) -> None:
 
 @pytest.mark.parametrize("number", range(25, 60, 5))
 def test_killed_at_each_step_of_a_recovery(place: Path, number: int) -> None:
-    """In the short run at every third step, at other ones for the next number."""
-    for again in range(60) if LONG else range(number // 5 % 3, 60, 3):
+    for again in steps(60, number // 5):
         kill(lambda: change(place), number)
         code = kill(lambda: recover(place), again)
         recover(place)
