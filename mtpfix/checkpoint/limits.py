@@ -116,6 +116,8 @@ def _check_part(file: str, part: Mapping[str, Any], modules: int) -> None:
             _check(file, repr(key), len(targets), min(MOST_TARGETS, max(FEW_TARGETS, modules)), "targets")
             _check(file, repr(key), _patterns(targets), MOST_PATTERNS, "patterns")
             _check(file, repr(key), _long(targets), MOST_LONG, "letters of long targets")
+        elif isinstance(value, str):
+            _check(file, repr(brief(key)), len(value), most, "letters")  # each is an entry in place of a list
         elif isinstance(value, (list, dict)):
             _check(file, repr(brief(key)), len(value), most, "entries")
             _check(file, repr(brief(key)), _patterns(value, key), MOST_PATTERNS, "patterns")
