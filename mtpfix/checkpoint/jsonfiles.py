@@ -31,7 +31,7 @@ NAMES = (
 MAX_JSON_BYTES = 64 * 1024 * 1024
 MAX_CONFIG_BYTES = 24 * 1024 * 1024  # of a file without a row for each tensor
 MAX_WIDE_BYTES = 16 * 1024 * 1024  # of a file that is not ASCII: Python takes up to four bytes for each character of it
-MAX_VALUES = 500_000
+MAX_VALUES = 420_000
 MAX_TEXT = 1 << 20  # characters of one text in it; the longest of real ones, a chat template, has a twentieth
 
 _BOM = b"\xef\xbb\xbf"
