@@ -125,6 +125,8 @@ def _check_part(file: str, part: Mapping[str, Any], modules: int) -> None:
             _check(file, repr(brief(key)), _long(value), MOST_LONG, "letters of long entries")
             inner = sum(1 for _ in islice(_inner(value), MOST_INNER + 1))
             _check(file, repr(brief(key)), inner, MOST_INNER, "inner values")
+    total = sum(len(value) for value in part.values() if isinstance(value, (list, dict)))  # each list meets the others
+    _check(file, "the quantization config", total, max(FEW_ENTRIES, 2 * modules), "entries in all its lists")
 
 
 def _targets(groups: Mapping[str, Any]) -> Iterator[object]:

@@ -40,6 +40,7 @@ def changed(folder: Path, **fields: object) -> Path:
         ({"ignore": ["a" * 501] * 20}, "'ignore' holds 10,020 letters of long entries"),
         ({"exclude": ["." * 17] * 600}, "'exclude' holds 10,200 letters of long entries"),
         ({"extra_config": {"." * 10_001: {}}}, "'extra_config' holds 10,001 letters of long entries"),
+        ({"exclude": ["a.b"] * 5000, "layer_quant_config": {f"a.{at}": {} for at in range(5001)}}, "in all its lists"),
         ({"ignore": "a" * 10_001}, "'ignore' holds 10,001 letters"),
         ({"ignore": [["a"] * 2001]}, "'ignore' holds 2,001 inner values"),
         ({"ignore": [{"a": [{"b": "c" * 1_000_000}]}]}, "'ignore' holds 2,001 inner values"),
