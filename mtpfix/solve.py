@@ -299,10 +299,16 @@ class Solver:
         listed = enumerate(zip(self.where.places, self.where.entries, strict=True))
         return tuple(pair for at, pair in listed if at not in self._doubles)
 
-    def _without_doubles(self, entries: Iterable[str]) -> Iterator[str]:
-        """Entries of the list that may cover a name, each once."""
+    @cached_property
+    def _covering_nothing(self) -> frozenset[str]:
+        """The texts of the list that stand among these alone."""
         live = {entry for _, entry in self._live}
-        return filter(live.__contains__, dict.fromkeys(entries)) if self._doubles else iter(entries)
+        return frozenset(entry for at in self._doubles if (entry := self.where.entries[at]) not in live)
+
+    def _without_doubles(self, entries: Iterable[str]) -> Iterator[str]:
+        """Entries that may cover a name, each once: those of the list, and those that come."""
+        gone = self._covering_nothing
+        return (entry for entry in dict.fromkeys(entries) if entry not in gone) if self._doubles else iter(entries)
 
     def _without_effect(self) -> tuple[int, ...]:
         """Places of entries that decide nothing in any engine, not even by themselves: trials go without them.

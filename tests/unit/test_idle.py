@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from checkpoints import build, glm4_moe, right_list
+from recorded import recorded
 
 from mtpfix.analysis import analyse
 from mtpfix.decisions import judges, tables, world_of
@@ -113,6 +114,18 @@ def test_engines_read_a_short_list(fmt: str) -> None:
     one, other = analyse(long), analyse(short)
     assert (one.engines, one.plan.edits, [found.rule for found in one.findings]) == (
         other.engines, other.plan.edits, [found.rule for found in other.findings])  # fmt: skip
+
+
+@pytest.mark.parametrize("many", [1, MANY])
+def test_what_comes_covers_names_in_a_long_list_too(many: int) -> None:
+    """The checkpoint's own names stand before engines' words for them: of a fused linear of which one shard is listed
+    the other two come with the subtree, which covers all else, not as an alias for SGLang once they are still missing
+    (whole names: vllm-0.33.0 Q/utils/quant_utils.py:664-683)."""
+    made = recorded("nemotron_h")
+    away = [f"visual.blocks.{1000 + number}.attn" for number in range(many)]
+    listed = [*made.kept, "mtp.layers.0.mixer.v_proj", *away]
+    added = [edit.value for edit in analyse(build(made, "mxfp8", listed)).plan.edits]
+    assert added[:4] == ["mtp.layers.0.*", "mtp.layers.1.*", "mtp.layers.0.mixer.k_proj", "mtp.layers.0.mixer.q_proj"]
 
 
 def test_a_file_that_is_the_list_itself_is_read_as_it_is() -> None:
