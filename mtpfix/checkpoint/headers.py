@@ -32,7 +32,7 @@ MAX_DEPTH = 127
 # What the library would take and no model has: each bounds what a header costs to be read.
 FEW_BYTES = 1 << 20  # a header that is no longer is not counted through
 MAX_TENSORS = 500_000  # of a checkpoint; the largest have 300,000, in a hundred files
-MAX_MODULES = 160_000  # the largest have 76,000
+MAX_MODULES = 200_000  # the largest have 76,000
 MAX_VALUES = 1_200_000  # of a header that is not spelled as the library spells it
 MAX_QUOTES = 2_500_000  # of the same; a tensor has ten
 MAX_WIDE_BYTES = 1 << 24  # of one that is not ASCII: Python takes up to four bytes for each of its characters

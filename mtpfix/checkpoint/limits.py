@@ -7,6 +7,7 @@ dozen patterns. A list may name what the checkpoint holds one by one, so that a 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice, repeat
 from operator import methodcaller
@@ -29,6 +30,7 @@ MOST_LONG = 10_000  # characters of all such entries: each part of one may be lo
 MOST_INNER = 2_000  # values inside of members of a list, which are texts in every list that an engine reads
 MOST_GROUPS = 100
 MOST_MODULES = 15_000  # with a matrix; experts of a layer that are stored alike are one. The largest have 3,000
+MOST_EXPERTS = 30_000  # modules of the experts of one layer; the largest have 1,536
 MOST_DRAFTS = 64  # layers of the draft, each of which has entries of its own; the largest have three
 MOST_DRAFT_TENSORS = 60_000  # each is told; the largest have 6,000
 MOST_TARGETS = 20_000  # of all config groups together, in whatever checkpoint
@@ -58,11 +60,24 @@ def check_lists(files: Mapping[str, JsonFile], modules: int) -> None:
 
 
 def check_modules(modules: Modules, source: str) -> None:
-    """Raise UnreadableError for more modules that are judged by themselves than a model can have."""
+    """Raise UnreadableError for more modules that are judged by themselves, or experts, than a model can have."""
+    for holder, held in _experts(modules).most_common(1):
+        _check_model(held, f"modules of {brief(holder)}", MOST_EXPERTS, source)
     count = sum(len(block.cells) for block in modules.blocks)
     if count + len(modules.singles) > MOST_MODULES:
         count += len({_judged(module) for module in modules.singles.values() if _is_judged(module)})
     check_judged(count, source)
+
+
+def _experts(modules: Modules) -> Counter[str]:
+    """How many modules the experts of a layer are, by what stands before their numbers."""
+    found: Counter[str] = Counter()
+    if len(modules.singles) > MOST_EXPERTS:
+        found.update(split_expert(name)[0] for name in modules.singles)
+        del found[""]
+    for block in modules.blocks:
+        found[block.holder] += block.size
+    return found
 
 
 def check_judged(count: int, source: str) -> None:

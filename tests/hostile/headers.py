@@ -255,6 +255,10 @@ def larger() -> Iterator[Hostile]:
         yield f"100 MB of {what}", padded(start, at, filling)
     yield "60 MB and an emoji", Lie(*_wide())
     yield "a million tensors", Late(lambda: many("m.{}.w", 1_000_000, [0]))
+    yield (
+        "40,000 experts of one layer",
+        Late(lambda: many("model.layers.0.mlp.experts.{}.up_proj.weight", 40_000, [1, 0])),
+    )
     yield "60,000 matrices", Late(lambda: many("mtp.{}.weight", 60_000, [1, 0]))
 
 
@@ -265,8 +269,8 @@ def weighty() -> Iterator[Hostile]:
     for what, name, count in (
         ("experts that have words for numbers", experts + "x{}.up_proj.weight", 14_000),
         ("layers of the draft", "mtp.layers.{}.mlp.experts.0.up_proj.weight", 60),
-        ("experts of one layer", "model.layers.0.mlp.experts.{}.up_proj.weight", 150_000),
-        ("experts of the draft", experts + "{}.up_proj.weight", 59_000),
+        ("experts of one layer", "model.layers.0.mlp.experts.{}.up_proj.weight", 29_000),
+        ("experts of the draft", experts + "{}.up_proj.weight", 29_000),
         ("experts with zeros in front", experts + "{:07}.up_proj.weight", 14_000),
         ("projections of an expert", experts + "0.p{}.weight", 14_000),
         ("quantizers", "model.layers.{}.up_proj.weight_quantizer._amax", 14_000),
