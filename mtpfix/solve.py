@@ -571,8 +571,11 @@ class Solver:
         return [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
 
     def _exposed(self, removed: tuple[int, ...], choices: Sequence[tuple[tuple[Added, ...], ...]]) -> set[str]:
-        """Units that a list's first entries leave missing: without a list vLLM finds AWQ's plain modules by itself."""
-        if self.where.entries or not choices:
+        """Units that a list's first entries leave missing: without a list vLLM finds AWQ's plain modules by itself.
+
+        So it does with a list of which everything goes.
+        """
+        if not choices or not set(self.where.places).issubset(removed):
             return set()
         firsts = [item.entry for choice in choices if choice for item in choice[0]]
         return self._missing_names(self._try(removed, firsts))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from checkpoints import ABSENT, MODELS, build, glm5_next, qwen3_5, rewritten
 from recorded import MAKERS, recorded
@@ -188,3 +190,30 @@ def test_a_listed_shard_gets_the_others_beside_a_subtree() -> None:
     assert any(str(entry).endswith("*") and shard.startswith(str(entry)[:-1]) for entry in added)
     again = analyse(rewritten(checkpoint, report.plan.after), scope="all")
     assert (again.status, again.plan.edits) == ("clean", ())
+
+
+def test_a_list_that_is_emptied_is_filled_with_all_that_the_engine_would_find() -> None:
+    """vLLM fills an empty AWQ list with the modules whose tensors are plain, the draft's own among them
+    (vllm-0.33.0 quantization/auto_awq.py:370-388). A shard that is not stored is not among them, and vLLM stops on the
+    fused linear. The one entry goes, as the draft is stored quantized; once any comes, all that is plain has to."""
+    made = MAKERS["inkling"](layers=1, experts=0, drafts=1)
+    made = replace(made, body={name: shape for name, shape in made.body.items() if not name.endswith("wr_du")})
+    shards = {f"model.llm.layers.0.attn.{name}": "bf16" for name in ("wq_du", "wk_dv", "wv_dv")}
+    checkpoint = build(made, "awq", ["model.mtp.layers.0."], stored={**dict.fromkeys(made.draft, "awq4"), **shards})
+    report = analyse(checkpoint, scope="all")
+    assert report.status == "fixable"
+    assert {row.verdict for row in report.after if row.engine == "vllm" and "0.33.0" in row.releases} == {"loads"}
+    added = {edit.value for edit in report.plan.edits if edit.op == "add"}
+    assert added > {*shards, "model.mtp.layers.0.input_proj"}
+    again = analyse(rewritten(checkpoint, report.plan.after), scope="all")
+    assert (again.status, again.plan.edits) == ("clean", ())
+
+
+@pytest.mark.parametrize(("fmt", "scheme"), [("awq", "awq4"), ("gptq", "gptq4")])
+def test_what_an_engine_finds_in_the_headers_has_no_place_in_a_file(fmt: str, scheme: str) -> None:
+    """vLLM makes an empty list of AWQ's and of GPTQ's from the headers, and stops where shards of one linear are stored
+    unlike (vllm-0.33.0 quantization/utils/quant_utils.py:664-683): no entry is to blame, and none is shown."""
+    made = MAKERS["inkling"](layers=1, experts=0, drafts=1)
+    plain = "model.llm.layers.0.attn.wq_du"
+    report = analyse(build(made, fmt, [], stored={**dict.fromkeys(made.draft, scheme), plain: "bf16"}), scope="all")
+    assert ("MTP010", False) in blamed(report, plain)

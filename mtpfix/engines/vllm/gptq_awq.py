@@ -29,7 +29,7 @@ from mtpfix.model import Answer, Cause, Layer, Packed
 from mtpfix.regexes import Regex, TooCostly, compiled
 
 _UNQUANTIZED = frozenset({"F16", "BF16", "F32"})
-_FROM_HEADERS = "headers"
+_NOWHERE = ""  # the place of an entry that the engine finds in the headers: none in a file
 
 
 def _owners(dtypes: Mapping[str, str], *, packed: bool) -> Iterator[Entry]:
@@ -38,11 +38,11 @@ def _owners(dtypes: Mapping[str, str], *, packed: bool) -> Iterator[Entry]:
     for tensor, dtype in dtypes.items():
         owner = tensor.rsplit(".", 1)[0]
         kinds[owner] = kinds.get(owner, False) or dtype not in _UNQUANTIZED
-    return (Entry(name, name, _FROM_HEADERS, 0) for name, kind in kinds.items() if kind is packed)
+    return (Entry(name, name, _NOWHERE, 0) for name, kind in kinds.items() if kind is packed)
 
 
 def _from_headers(entry: Entry, rule: str) -> Cause:
-    return Cause(rule) if entry.pointer == _FROM_HEADERS else cause_of(entry)
+    return Cause(rule) if entry.pointer == _NOWHERE else cause_of(entry)
 
 
 class Awq:
