@@ -7,6 +7,8 @@ that it falls on none of these names; nor does a name fall on it, where none is 
 such numbers alone, of the same length, do the same everywhere: nothing. But a list is not the same with none of them:
 one without any entry may mean something of its own. So the first one stays.
 
+An engine that looks at the last part of an entry alone reads no number: entries that end so (ANY_LAYER) are left alone.
+
 Not all digits of a text are literal. Entries with other signs than those of a plain name, of an escaped dot and of a
 star are left alone. To a regular expression a digit with a star behind it may be missing, so that what stands before it
 is all that an entry needs: `17*` and `18*` do the same where no name has a 17 or an 18, but not the same as `27*`.
@@ -20,6 +22,7 @@ from itertools import chain
 from typing import Any
 
 from mtpfix import late
+from mtpfix.engines.base import ANY_LAYER
 from mtpfix.frozen import dataclass
 
 MANY = 200  # entries from which on it pays to look for them
@@ -73,7 +76,7 @@ def doubles(entries: Sequence[str], known: Numbers, values: Sequence[Any] = ()) 
     return {
         shape: [at for at in places[1:] if values[at] == values[places[0]]] if values else places[1:]
         for shape, places in kinds.items()
-        if len(places) > 1 and _SIMPLE.fullmatch(shape)
+        if len(places) > 1 and not shape.endswith(ANY_LAYER) and _SIMPLE.fullmatch(shape)
     }
 
 

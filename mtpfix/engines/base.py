@@ -19,6 +19,10 @@ from mtpfix.model import Answer, Layer, Mapper, Packed
 MappingStr = Mapping[str, str]
 T = TypeVar("T")
 
+# Last parts of entries that exclude such a leaf in every layer, whichever the entry names: SGLang's ModelOpt looks for
+# leaves of latent attention in a fused one (sglang 0.5.9 srt/layers/quantization/modelopt_quant.py:330).
+ANY_LAYER = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
+
 
 class Sparse(list[Any]):
     """A list of a config without some of its entries; `places`: where those that are left stand in the whole one."""

@@ -61,6 +61,12 @@ def test_numbers_of_experts_count_behind_experts_and_where_no_word_stands_before
     assert numbers_in(["model.layers.3.mlp.experts.77.up_proj"]) == {"3"}
 
 
+def test_entries_of_which_the_last_part_counts_are_left_alone() -> None:
+    """(sglang-0.5.23 srt/layers/quantization/modelopt_quant.py is_layer_excluded)"""
+    assert gone("x.700.kv_b_proj", "x.701.kv_b_proj", "*.700.q_a_proj", "*.701.q_a_proj") == []
+    assert gone("x.700.kv_b_proj.y", "x.701.kv_b_proj.y") == ["x.701.kv_b_proj.y"]
+
+
 def test_longer_numbers_are_of_another_kind() -> None:
     """A class mapper may count digits."""
     assert gone("x.700.y", "x.7000.y") == []
@@ -126,6 +132,21 @@ def test_what_comes_covers_names_in_a_long_list_too(many: int) -> None:
     listed = [*made.kept, "mtp.layers.0.mixer.v_proj", *away]
     added = [edit.value for edit in analyse(build(made, "mxfp8", listed)).plan.edits]
     assert added[:4] == ["mtp.layers.0.*", "mtp.layers.1.*", "mtp.layers.0.mixer.k_proj", "mtp.layers.0.mixer.q_proj"]
+
+
+@pytest.mark.parametrize("leaf", ["kv_a_proj_with_mqa", "kv_b_proj"])
+def test_an_entry_whose_last_part_alone_is_read_stands_for_no_other(leaf: str) -> None:
+    """SGLang's ModelOpt takes a leaf of latent attention in any entry for that of every layer (sglang-0.5.23
+    srt/layers/quantization/modelopt_quant.py is_layer_excluded): all such entries have to go, or none is mended."""
+    made = recorded("glm4_moe_lite")
+    assert any(name.endswith(leaf) for name in made.shapes)
+    listed = [f"model.layers.{number}.self_attn.{leaf}" for number in (1000, 1001, 1002)]
+    away = [f"visual.blocks.{1000 + number}.attn" for number in range(MANY)]
+    report = analyse(build(made, "modelopt-fp8", [*made.kept, *listed, *away]))
+    gone = {edit.pointer for edit in report.plan.edits if (edit.op, edit.file) == ("remove", "config.json")}
+    assert report.status == "fixable"
+    assert gone == {f"/quantization_config/ignore/{len(made.kept) + number}" for number in range(3)}
+    assert {row.verdict for row in report.after if row.engine == "sglang" and "0.5.23" in row.releases} == {"loads"}
 
 
 def test_a_file_that_is_the_list_itself_is_read_as_it_is() -> None:

@@ -7,10 +7,10 @@ name (also without a leading `language_model.`) or a single component of it. The
 
 from __future__ import annotations
 
+from mtpfix.engines.base import ANY_LAYER
 from mtpfix.engines.listing import PLAIN, Ends, Entry, Patterns, first_of, pattern_of, picked, texts
 
 _WRAPPER = "language_model."
-_TAILS = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
 _META = frozenset("\\^$+?{}[]|()\n")
 
 
@@ -41,7 +41,7 @@ class Exclusions:
         for _, text in looked:
             self._literal.pop(text, None)
         for index, text in enumerate(names):
-            if text.endswith(_TAILS) or "." not in text:
+            if text.endswith(ANY_LAYER) or "." not in text:
                 self._named(index, text)
         others = [(index, text) for index, text in looked if not self._tabled(index, text)]
         self._patterns = Patterns(
@@ -51,7 +51,7 @@ class Exclusions:
     def _named(self, index: int, text: str) -> None:
         """Puts an entry's MLA tail, and a plain entry of one component, into the tables."""
         tail = text.rpartition(".")[2]
-        if tail in _TAILS:
+        if tail in ANY_LAYER:
             self._tails.setdefault(tail, index)
         if "." not in text and text in self._literal:
             self._single.setdefault(text, index)
