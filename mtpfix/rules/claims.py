@@ -355,11 +355,18 @@ class _Home:
         """Runtime names that the other part of the same profile asks for modules that are stored so."""
         at = (judge.profile, judge.part, quantized)
         if at not in self._names:
+            tables = (table.judge for table in self.tables if table.judge.profile == judge.profile)
+            others = (other for other in tables if other.part != judge.part)
+            self._names[at] = frozenset[str]().union(*(self._stored_names(other, quantized) for other in others))
+        return self._names[at]
+
+    def _stored_names(self, judge: Judge, quantized: bool) -> frozenset[str]:
+        """Runtime names that a judge asks for modules that are stored so; many judges ask the same."""
+        at = (id(judge.rows), quantized)
+        if at not in self._names:
             self._names[at] = frozenset(
                 row.ask.runtime
-                for table in self.tables
-                if table.judge.profile == judge.profile and table.judge.part != judge.part
-                for row in table.judge.every(self.world)
+                for row in judge.every(self.world)
                 if row.ask is not None and (row.unit.stored.quantized if quantized else row.unit.stored.plain)
             )
         return self._names[at]
