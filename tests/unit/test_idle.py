@@ -146,7 +146,6 @@ def test_an_entry_whose_last_part_alone_is_read_stands_for_no_other(leaf: str) -
     gone = {edit.pointer for edit in report.plan.edits if (edit.op, edit.file) == ("remove", "config.json")}
     assert report.status == "fixable"
     assert gone == {f"/quantization_config/ignore/{len(made.kept) + number}" for number in range(3)}
-    assert {row.verdict for row in report.after if row.engine == "sglang" and "0.5.23" in row.releases} == {"loads"}
 
 
 def test_a_file_that_is_the_list_itself_is_read_as_it_is() -> None:
