@@ -316,14 +316,25 @@ def dropped(value: Any, steps: Sequence[str], entry: str) -> Any:
 
 
 def faithful(study: Study, solution: Solution) -> None:
-    """Every draft module that the plan mends is named as the checkpoint names it, and without its wrapper too."""
+    """Every draft module that the plan mends in a reader of this file is named as the checkpoint names it, and without
+    its wrapper too."""
     fmt, world = format_of(solution.fragment.value), study.before.world
     assert fmt is not None
     if all(item.part == "target" for item in solution.added):
         return
     places = zip(solution.where.places, solution.where.entries, strict=True)
     entries = [entry for at, entry in places if at not in solution.removed] + [item.entry for item in solution.added]
-    mended = {wrong.module for wrong in study.before.wrong - study.after.wrong if wrong.decision == "quantized"}
+    readers = {
+        (table.judge.engine.name, release)
+        for table in study.before.tables
+        if table.fragment is not None and table.fragment.file == solution.fragment.file
+        for release in table.judge.profile.releases
+    }
+    mended = {
+        wrong.module
+        for wrong in study.before.wrong - study.after.wrong
+        if wrong.decision == "quantized" and (wrong.engine, wrong.release) in readers
+    }
     for unit in world.units:
         if unit.name in mended and unit.draft and unit.stored.plain:
             for name in spelled(world, unit.name):
