@@ -33,6 +33,10 @@ Role = Literal["faithful", "stripped", "alias"]
 Verdicts = tuple[tuple[Answer, ...], ...]
 PARTS: tuple[Part, ...] = ("target", "draft")
 EXPERT_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
+FUSED_SHARDS: Mapping[str, tuple[str, ...]] = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+}  # what engines take these names apart into, even where the checkpoint stores them as one
 MANY = 500  # entries from which on it pays to set aside those without effect
 FEW = 40  # entries at fault up to which each is tried by itself, where all of them together cannot go
 # What a list is worked out with at most: decisions of all trials together, in that many trials in any case. The largest
@@ -919,10 +923,13 @@ def _shard_names(judge: Judge, row: Row) -> Iterator[str]:
 
 
 def _named_alike(runtime: str, names: Iterable[str]) -> tuple[str, ...]:
-    """The names of modules that are fused into one, where the class tells no shards of it: SGLang knows some itself."""
-    head = runtime.rpartition(".")[0]
-    found = tuple(dict.fromkeys(f"{head}.{name.rpartition('.')[2]}" for name in names))
-    return found if len(found) > 1 else ()
+    """The names of modules that are fused into one, where the class tells no shards of it: SGLang knows some itself.
+
+    A module that is stored fused is taken apart as engines do it.
+    """
+    head, _, fused = runtime.rpartition(".")
+    leaves = tuple(dict.fromkeys(name.rpartition(".")[2] for name in names))
+    return tuple(f"{head}.{leaf}" for leaf in (leaves if len(leaves) > 1 else FUSED_SHARDS.get(fused, ())))
 
 
 class _Compacted:

@@ -217,3 +217,17 @@ def test_what_an_engine_finds_in_the_headers_has_no_place_in_a_file(fmt: str, sc
     plain = "model.llm.layers.0.attn.wq_du"
     report = analyse(build(made, fmt, [], stored={**dict.fromkeys(made.draft, scheme), plain: "bf16"}), scope="all")
     assert ("MTP010", False) in blamed(report, plain)
+
+
+@pytest.mark.parametrize(("fmt", "scheme"), [("fp8-block", "fp8-block"), ("mxfp8", "mxfp8")])
+def test_a_module_that_is_stored_fused_is_named_by_the_shards_that_sglang_knows(fmt: str, scheme: str) -> None:
+    """Bailing stores queries, keys and values as one; SGLang calls them qkv_proj, and from 0.5.11 on asks its list for
+    q_proj, k_proj and v_proj in its place (sglang-0.5.11 srt/layers/quantization/utils.py:60), which no tensor has."""
+    made = recorded("bailing")
+    stored = {**dict.fromkeys(made.draft, scheme), "model.layers.2.attention.query_key_value": "bf16"}
+    report = analyse(build(made, fmt, list(made.kept), stored=stored), scope="all")
+    assert report.status == "fixable"
+    added = {edit.value for edit in report.plan.edits}
+    assert added > {f"model.layers.2.attention.{name}_proj" for name in ("q", "k", "v")}
+    verdicts = {(row.engine, row.verdict) for row in report.after if row.part == "target" and row.latest}
+    assert verdicts >= {("sglang", "loads"), ("vllm", "loads")}
