@@ -25,6 +25,7 @@ _TOKEN = late.pattern(
     r"|(?P<atom>\[\^?\]?(?:\\.|[^\]\\])*\]|\\?.)",
     re.DOTALL,
 )
+_PLAIN = late.pattern(r"[A-Za-z0-9_.-]*")
 _FEW = frozenset({r"\d", "[0-9]"})
 
 
@@ -84,7 +85,9 @@ def compiled(pattern: str) -> Regex:
 
 def is_valid(pattern: str) -> bool:
     """Whether a pattern is a regular expression; one of absurd length may be."""
-    return len(pattern) > MAX_LENGTH or isinstance(_weighed(pattern), Regex)
+    if len(pattern) > MAX_LENGTH or _PLAIN.fullmatch(pattern):
+        return True
+    return isinstance(_weighed(pattern), Regex)
 
 
 @lru_cache(maxsize=1 << 14)

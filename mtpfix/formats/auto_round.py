@@ -72,7 +72,7 @@ def _pattern(node: str, reach: Reach) -> str:
 
 
 def _is_plain(recipe: Any) -> bool:
-    bits = recipe.get("bits") if isinstance(recipe, Mapping) else None
+    bits = recipe.get("bits") if isinstance(recipe, (dict, Mapping)) else None  # a dict is told at once
     return isinstance(bits, int) and bits >= _FULL_PRECISION
 
 

@@ -15,7 +15,7 @@ from mtpfix.frozen import Protocol, dataclass, field
 from mtpfix.regexes import TooCostly, compiled
 
 Reach = Literal["below", "experts", "leaf"]
-Where = Literal["whole", "start", "end"]
+Where = Literal["whole", "start", "end", "part"]
 Anchors = tuple[tuple[Where, str], ...]
 
 
@@ -62,7 +62,8 @@ class Format(Protocol):
         """Whether an entry names a module in the format's own reading, no engine asked."""
 
     def anchors(self, entry: str) -> Anchors | None:
-        """The same as texts to look up: an entry covers what is one of them, starts or ends with it.
+        """The same as texts to look up: an entry covers what is one of them, starts or ends with it, or has it as one
+        of its dotted parts.
 
         None: ask `covers`.
         """

@@ -37,7 +37,7 @@ class BitsAndBytes:
         return entry in name.split(".") or f"{name}.".startswith(f"{entry}.")
 
     def anchors(self, entry: str) -> Anchors | None:
-        return None
+        return (("whole", entry), ("start", f"{entry}."), ("part", entry))
 
     def container(self) -> bool:
         return True

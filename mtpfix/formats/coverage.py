@@ -14,6 +14,7 @@ class Coverage:
     def __init__(self, fmt: Format, entries: Iterable[str]) -> None:
         self._covers = fmt.covers
         self._whole: set[str] = set()
+        self._parts: set[str] = set()
         self._starts: dict[int, set[str]] = {}
         self._ends: dict[int, set[str]] = {}
         self._others: list[str] = []
@@ -25,8 +26,8 @@ class Coverage:
                 self._others.append(entry)
                 continue
             for where, text in anchors:
-                if where == "whole":
-                    self._whole.add(text)
+                if where in ("whole", "part"):
+                    (self._whole if where == "whole" else self._parts).add(text)
                 else:
                     table = self._starts if where == "start" else self._ends
                     table.setdefault(len(text), set()).add(text)
@@ -41,6 +42,7 @@ class Coverage:
     def _found(self, name: str) -> bool:
         return (
             name in self._whole
+            or (bool(self._parts) and not self._parts.isdisjoint(name.split(".")))
             or any(name[:size] in texts for size, texts in self._starts.items())
             or any(name[max(len(name) - size, 0) :] in texts for size, texts in self._ends.items())
             or any(self._covers(entry, name) for entry in self._others)

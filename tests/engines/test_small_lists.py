@@ -4,6 +4,7 @@ srt/layers/quantization/fpgemm_fp8.py with utils.py `is_layer_skipped`)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -71,3 +72,58 @@ def test_what_the_classes_refuse() -> None:
     del config["activation_scale_ub"]
     assert decide("vllm", "0.12.0", config, "mtp.fc").error == "ValueError"
     assert decide("sglang", "0.5.9", config, "mtp.fc").error == "ValueError"
+
+
+class Keys(dict[str, Any]):
+    """A table that counts how often its keys are read."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.read += 1
+        return super().__iter__()
+
+
+class Names(list[str]):
+    """A list that counts how often it is read."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.read += 1
+        return super().__iter__()
+
+
+def _round(keys: Any) -> dict[str, Any]:
+    return {"quant_method": "auto-round", "bits": 4, "group_size": 128, "sym": True, "extra_config": keys}
+
+
+def _bnb(names: Any) -> dict[str, Any]:
+    return {"quant_method": "bitsandbytes", "load_in_4bit": True, "llm_int8_skip_modules": names}
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+@pytest.mark.parametrize(
+    ("method", "config", "listed"),
+    [
+        ("auto-round", _round, lambda: Keys({"lm_head": {"bits": 16}, ".*fc.*": {"bits": 16}})),
+        ("bitsandbytes", _bnb, lambda: Names(["lm_head", "mtp"])),
+    ],
+)
+def test_all_releases_read_a_list_once(engine: str, method: str, config: Any, listed: Callable[[], Any]) -> None:
+    def read(some: Sequence[str]) -> int:
+        entries, shared = listed(), dict[Any, Any]()
+        value = config(entries)
+        for release in some:
+            query = MatchQuery(release, method, value, (), PACKED, shared=shared)
+            assert ENGINES[engine].matcher(query).decide("mtp.fc", "linear").decision in ("plain", "unknown", "error")
+        return int(entries.read)
+
+    releases = [name for name in ENGINES[engine].releases if ENGINES[engine].method(value_of(config), name).name]
+    assert len(releases) > 3
+    assert read(releases) == read(releases[:1]) > 0
+
+
+def value_of(config: Any) -> dict[str, Any]:
+    found: dict[str, Any] = config([])
+    return found

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Entry, Rule, escaped, pattern_of, plain, quantized
+from mtpfix.engines.listing import Entry, Pattern, Rule, escaped, pattern_of, plain, quantized
 from mtpfix.engines.sglang.fp8 import needed
 from mtpfix.frozen import NamedTuple
 from mtpfix.model import Answer, Layer
@@ -72,11 +72,12 @@ class _Layers:
         self._extra: Mapping[str, Any] = config.get("extra_config") or {}
         self._packed = query.packed if self._extra and query.options.get("class_sets_packed") else {}
         self._taken = _class_of(config)
-        self._patterns = [
-            pattern_of(self._entry(key), key)
-            for key in self._extra
-            if isinstance(key, str) and _SPECIAL.intersection(key)
-        ]
+        self._patterns = query.once(("sglang extra",), self._compiled)
+
+    def _compiled(self) -> list[Pattern]:
+        """The keys that are patterns."""
+        special = (key for key in self._extra if isinstance(key, str) and not _SPECIAL.isdisjoint(key))
+        return [pattern_of(self._entry(key), key) for key in special]
 
     def answer(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         settings, entry = self._of(runtime, layer)

@@ -21,8 +21,9 @@ def bitsandbytes(query: MatchQuery) -> Rule:
     storage = query.config.get("bnb_4bit_quant_storage") or "uint8"
     if storage != "uint8":
         raise ValueError(f"unsupported bnb_4bit_quant_storage: {storage}")
-    entries = read_list(query.config.get("llm_int8_skip_modules") or None, "/llm_int8_skip_modules")
-    known = firsts(entries)
+    place = "/llm_int8_skip_modules"
+    entries = query.once(("sglang", place), lambda: read_list(query.config.get("llm_int8_skip_modules") or None, place))
+    known = query.once(("sglang bnb",), lambda: firsts(entries))
     scheme = "bnb8" if query.config.get("load_in_8bit") else "bnb4"
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:

@@ -39,19 +39,30 @@ class Setting(NamedTuple):
         return self[:3]
 
 
+class Keys(NamedTuple):
+    """The keys of `extra_config` after the mappers, with what each holds, made ready to be searched."""
+
+    keys: tuple[Entry, ...]
+    values: Mapping[str, Any]
+    entries: Mapping[str, Entry]
+    patterns: Sequence[tuple[Entry, Regex]]
+    endings: Suffixed
+
+
+def _keys(config: Mapping[str, Any], mappers: Sequence[Mapper]) -> Keys:
+    keys, values = _renamed(config, mappers)
+    patterns = [(entry, regex) for entry in keys if (regex := _regex(entry.name)) is not None]
+    return Keys(keys, values, {entry.name: entry for entry in keys}, patterns, Suffixed(keys))
+
+
 class Extra:
     """`extra_config`: keys that equal a name, keys that are patterns, keys that end it.
 
     `within`: whether the name lies in a block to quantize; what a key leaves open hangs on it.
     """
 
-    def __init__(self, config: Mapping[str, Any], mappers: Sequence[Mapper], default: Setting, release: str) -> None:
-        keys, values = _renamed(config, mappers)
-        self.values: Mapping[str, Any] = values
-        self.keys = keys
-        self._entries = {entry.name: entry for entry in keys}
-        self._patterns = [(entry, regex) for entry in keys if (regex := _regex(entry.name)) is not None]
-        self._endings = Suffixed(keys)
+    def __init__(self, found: Keys, default: Setting, release: str) -> None:
+        self.keys, self.values, self._entries, self._patterns, self._endings = found
         self._default = default
         self._block_groups = on("inc-block-groups", release)
 
@@ -138,7 +149,8 @@ class AutoRound:
         self._layout = parse_layout(config, release)
         mappers = in_force(query.mappers, release)
         default = Setting(self._layout.bits, self._layout.group_size, self._layout.symmetric, None)
-        self._extra = Extra(config.get("extra_config") or {}, mappers, default, release)
+        found = query.once(("vllm extra", mappers), lambda: _keys(config.get("extra_config") or {}, mappers))
+        self._extra = Extra(found, default, release)
         self._blocks = _blocks(config, mappers)
         self._plain_experts = on("inc-plain-experts", release)
         self._query = query

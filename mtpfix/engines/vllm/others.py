@@ -70,10 +70,11 @@ class BitsAndBytes:
     def __init__(self, query: MatchQuery) -> None:
         if (query.config.get("bnb_4bit_quant_storage") or "uint8") != "uint8":
             raise Refusal("ValueError", "unsupported bnb_4bit_quant_storage")
-        entries = read(query.config.get("llm_int8_skip_modules") or [], "/llm_int8_skip_modules")
+        place = "/llm_int8_skip_modules"
+        entries = query.once(("vllm", place), lambda: read(query.config.get("llm_int8_skip_modules") or [], place))
         if not {list, dict}.isdisjoint(type(entry.name) for entry in entries):  # what JSON has that is in no set
             raise TypeError("an entry is no text")
-        self._skipped = Exact(entries)
+        self._skipped = query.once(("vllm bnb",), lambda: Exact(entries))
         self._scheme = "bnb8" if query.config.get("load_in_8bit") else "bnb4"
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
