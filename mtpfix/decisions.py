@@ -53,7 +53,7 @@ from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import Key, key_of
 from mtpfix.families.plugins import with_plugin
 from mtpfix.formats import format_of
-from mtpfix.formats.base import ExclusionList
+from mtpfix.formats.base import ExclusionList, Format
 from mtpfix.frozen import dataclass, field, replace
 from mtpfix.idle import MANY, Doubles, Numbers, apart, doubles, numbers_in, runs_of
 from mtpfix.model import Answer, Cause, Checkpoint, Index, JsonFile, Mapper, Packed, Part, RawModule, StoredModule
@@ -382,7 +382,7 @@ class World:
         """
         if len(entries) < MANY or self.numbers is None:
             return {}
-        if values:
+        if any(value != values[0] for value in values):
             return doubles(entries, self.numbers, values)
         if ("doubles", entries) not in self.kept:
             self.kept["doubles", entries] = doubles(entries, self.numbers)
@@ -954,10 +954,19 @@ def tables_under(world: World, all_judges: Sequence[Judge], fragment: Fragment) 
     return tuple(Table(judge, fragment, _decided(world, judge, fragment, judge.rows, shared)) for judge in all_judges)
 
 
+def list_in(world: World, value: Mapping[str, Any]) -> tuple[Format | None, ExclusionList | None]:
+    """The format of a config and its exclusion list, looked for once."""
+    at = ("list", id(value))
+    if at not in world.kept:
+        fmt = format_of(value)
+        world.kept[at] = value, fmt, fmt.exclusions(value) if fmt else None  # the config lives as long as its id counts
+    _, fmt, where = world.kept[at]
+    return fmt, where
+
+
 def sparse(world: World, value: Mapping[str, Any], asked: Iterable[Sequence[Row]]) -> Mapping[str, Any]:
     """A config without entries of its exclusion list that fall on nothing which some rows ask for."""
-    fmt = format_of(value)
-    where = fmt.exclusions(value) if fmt else None
+    _, where = list_in(world, value)
     if where is None:
         return value
     gone, held = idle_in(world, value, where, names_asked(asked)), listed(value, where)

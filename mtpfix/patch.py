@@ -19,6 +19,7 @@ Op = dict[str, Any]
 _TOO_DEEP = "No engine needs such a value in a config file; write the file again without it."
 _NO_FIT = "Make the patch again from the files as they are."
 _MANY = 16
+_FLAT = frozenset({str, int, float, bool, type(None)})
 _BAD_ESCAPE = late.pattern(r"~(?![01])")
 
 
@@ -76,16 +77,18 @@ def text(operations: Sequence[Op]) -> str:
 
 def _copied(value: Any) -> Any:
     try:
-        return copy.deepcopy(value, {id(found): list(found) for found in _texts_in(value, 3)})
+        return copy.deepcopy(value, {id(found): found.copy() for found in _flat_in(value, 3)})
     except RecursionError as error:
         raise WriteError("the patch cannot be applied: a value is nested too deep", hint=_TOO_DEEP) from error
 
 
-def _texts_in(value: Any, depth: int) -> Iterator[list[str]]:
-    """The lists of nothing but texts down to some depth: long ones need not be copied entry by entry."""
-    if isinstance(value, dict) and depth:
+def _flat_in(value: Any, depth: int) -> Iterator[list[str] | dict[str, Any]]:
+    """The lists of nothing but texts down to some depth, and tables that hold no other: they are copied as a whole."""
+    if type(value) is dict and _FLAT.issuperset(map(type, value.values())):
+        yield value
+    elif isinstance(value, dict) and depth:
         for held in value.values():
-            yield from _texts_in(held, depth - 1)
+            yield from _flat_in(held, depth - 1)
     elif type(value) is list and len(value) > _MANY and set(map(type, value)) == {str}:
         yield value
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from mtpfix.alike import NONE, Alike
-from mtpfix.decisions import Judge, Table, World, judges, listed
+from mtpfix.decisions import Judge, Table, World, judges, list_in, listed
 from mtpfix.engines.base import Engine
 from mtpfix.engines.sources import (
     CONFIG,
@@ -40,33 +40,32 @@ def solutions(
     """
     jury = _Jury(world, engines, wanted, alike)
     pair = editable(world.files)
-    if _alike(pair):
+    if _alike(world, pair):
         solved = jury.solve(pair[0], [*jury.readers(pair[0]), *jury.native(pair[1])])
         if solved and not solved.empty:
-            return solved, _moved(solved, pair[1])
+            return solved, _moved(world, solved, pair[1])
     found = (jury.solve(fragment, jury.benches(fragment)) for fragment in pair)
     return tuple(item for item in found if item is not None)
 
 
-def _alike(pair: Sequence[Fragment]) -> bool:
+def _alike(world: World, pair: Sequence[Fragment]) -> bool:
     """Whether two files hold the same list in the same format: then one solution serves both."""
     if len(pair) < 2:
         return False
-    one, other = (_list_of(fragment) for fragment in pair)
+    one, other = (_list_of(world, fragment) for fragment in pair)
     if one is None or other is None or one[0] is not other[0]:
         return False
     return all(getattr(one[1], part) == getattr(other[1], part) for part in ("entries", "places", "present", "broken"))
 
 
-def _list_of(fragment: Fragment) -> tuple[Format, ExclusionList] | None:
-    fmt = format_of(fragment.value)
-    where = fmt.exclusions(fragment.value) if fmt else None
+def _list_of(world: World, fragment: Fragment) -> tuple[Format, ExclusionList] | None:
+    fmt, where = list_in(world, fragment.value)
     return (fmt, where) if fmt and where else None
 
 
-def _moved(item: Solution, fragment: Fragment) -> Solution:
+def _moved(world: World, item: Solution, fragment: Fragment) -> Solution:
     """The same change for the list of another file."""
-    found = _list_of(fragment)
+    found = _list_of(world, fragment)
     return replace(item, fragment=fragment, where=found[1]) if found else item
 
 
@@ -81,7 +80,7 @@ class _Jury:
 
     def solve(self, fragment: Fragment, benches: Sequence[Bench]) -> Solution | None:
         """The change of one list; None for a config without a list that mtpfix knows."""
-        found = _list_of(fragment)
+        found = _list_of(self.world, fragment)
         if found is None:
             return None
         fmt, where = found
@@ -102,13 +101,13 @@ class _Jury:
 
     def readers(self, fragment: Fragment) -> list[Bench]:
         """The engines that can come to read a file, on the file as it is."""
-        found = _list_of(fragment)
+        found = _list_of(self.world, fragment)
         some = [engine for engine in self.engines if _reads(engine, fragment, self.world.files)]
         return [self._bench(some, fragment, found[1])] if found else []
 
     def native(self, fragment: Fragment) -> list[Bench]:
         """The engines that read the sidecar, on the sidecar: TensorRT-LLM, others where config.json says too little."""
-        found = _list_of(fragment)
+        found = _list_of(self.world, fragment)
         return [self._bench(self._named(native=True), fragment, found[1])] if found else []
 
     def _named(self, *, native: bool) -> list[Engine]:

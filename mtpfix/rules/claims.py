@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mtpfix.decisions import Judge, Row, Table, World, layer_of
+from mtpfix.decisions import Judge, Row, Table, World, layer_of, list_in
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.families.conditions import holds_all
-from mtpfix.formats import format_of
 from mtpfix.formats.base import ExclusionList, Format
 from mtpfix.model import Answer, DecisionKind, Location
 from mtpfix.patch import pointer
@@ -386,8 +385,7 @@ class _Home:
             return None, None
         at = (fragment.file, fragment.pointer)
         if at not in self._lists:
-            fmt = format_of(fragment.value)
-            where = fmt.exclusions(fragment.value) if fmt else None
-            self._lists[at] = fmt, where
+            self._lists[at] = list_in(self.world, fragment.value)
+            where = self._lists[at][1]
             self._entries[id(where)] = self.world.live(where.entries) if where else ()
         return self._lists[at]

@@ -106,3 +106,15 @@ def test_the_text_is_a_patch_document() -> None:
     assert text == '[\n  {"op": "add", "path": "/a", "value": "é"},\n  {"op": "remove", "path": "/a"}\n]\n'
     assert jsonpatch.JsonPatch.from_string(text).patch == operations
     assert patch.text([]) == "[]\n"
+
+
+def test_a_table_of_nothing_but_plain_values_is_copied_too() -> None:
+    value = {"keys": {"a": {"bits": 16, "sym": True}, "b": {"bits": 4}}, "names": ["n"] * 20}
+    operations = [
+        {"op": "add", "path": "/keys/a/bits", "value": 8},
+        {"op": "remove", "path": "/keys/b/bits"},
+        {"op": "add", "path": "/names/-", "value": "m"},
+    ]
+    patched = patch.apply_value(value, operations)
+    assert patched == {"keys": {"a": {"bits": 8, "sym": True}, "b": {}}, "names": [*["n"] * 20, "m"]}
+    assert value == {"keys": {"a": {"bits": 16, "sym": True}, "b": {"bits": 4}}, "names": ["n"] * 20}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tracemalloc
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from checkpoints import ABSENT, Model, build, glm4_moe, qwen3_5, qwen3_next, rea
 from mtpfix.analysis import analyse, repaired
 from mtpfix.decisions import world_of
 from mtpfix.engines.registry import ENGINES
+from mtpfix.formats.auto_round import AutoRound
 from mtpfix.formats.gptq import Gptq
 from mtpfix.model import Checkpoint, Edit, JsonFile
 from mtpfix.planning import count_edits, editable, edits, in_config, reads_sidecar
@@ -276,3 +278,15 @@ def test_a_plan_that_mends_nothing_is_empty() -> None:
 def test_an_empty_checkpoint_has_no_plan() -> None:
     report = analyse(read({C: {"model_type": "llama", "num_hidden_layers": 2}}, {"model.safetensors": {}}))
     assert (report.status, report.plan.edits) == ("clean", ())
+
+
+def test_the_list_of_a_config_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table may have thousands of keys; each is looked at to tell which ask for full precision. A finding that says
+    where the list stands looks once more."""
+    read: list[Mapping[str, Any]] = []
+    exclusions = AutoRound.exclusions
+    monkeypatch.setattr(AutoRound, "exclusions", lambda self, value: (read.append(value), exclusions(self, value))[1])
+    made = glm4_moe()
+    report = analyse(build(made, "auto-round", right_list(made, "auto-round", draft=False)))
+    assert report.plan.edits
+    assert len(read) <= len({id(value) for value in read}) + 1
