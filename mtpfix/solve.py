@@ -808,8 +808,9 @@ class Solver:
     # -- what can be left out ----------------------------------------------------------------------------------
 
     def _pruned(self, removed: tuple[int, ...], added: tuple[Added, ...]) -> tuple[Added, ...]:
-        """Drops doubles, and every alias that nothing needs, the last one added first."""
-        added = tuple({item.entry: item for item in reversed(added)}.values())[::-1]
+        """Drops doubles, what the list has already, and every alias that nothing needs, the last one added first."""
+        held = self._held(removed)
+        added = tuple({item.entry: item for item in reversed(added) if item.entry not in held}.values())[::-1]
         faults = self._faults(self._try(removed, self._entries(added)))
         for item in reversed([item for item in added if item.role == "alias"]):
             fewer = tuple(other for other in added if other is not item)
@@ -821,6 +822,11 @@ class Solver:
             for item in added
             if item.role == "alias" or self._serves(item, mended) or self._guards(item, removed, added)
         )
+
+    def _held(self, removed: tuple[int, ...]) -> frozenset[str]:
+        """The entries that stay in the list; none of a table, in which a member may come first or get another word."""
+        listed = zip(self.where.places, self.where.entries, strict=True)
+        return frozenset(entry for place, entry in listed if place not in removed and not self.where.keyed)
 
     def _guards(self, item: Added, removed: tuple[int, ...], added: tuple[Added, ...]) -> bool:
         """Whether without an entry the others would leave something wrong that was right."""

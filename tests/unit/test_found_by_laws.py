@@ -231,3 +231,14 @@ def test_a_module_that_is_stored_fused_is_named_by_the_shards_that_sglang_knows(
     assert added > {f"model.layers.2.attention.{name}_proj" for name in ("q", "k", "v")}
     verdicts = {(row.engine, row.verdict) for row in report.after if row.part == "target" and row.latest}
     assert verdicts >= {("sglang", "loads"), ("vllm", "loads")}
+
+
+def test_an_entry_that_the_list_has_is_not_written_again() -> None:
+    """vLLM's ModelOpt stops where one shard of a fused linear is listed by name and the others by a star alone
+    (vllm-0.33.0 quantization/utils/quant_utils.py:664-683): the subtree was spelled once more for it."""
+    made = MAKERS["inkling"](layers=2, experts=2, drafts=1)
+    block = "model.mtp.layers.0.transformer_block"
+    listed = ["model.mtp.layers.0*", f"{block}.attn.wq_du", f"{block}.attn.*"]
+    report = analyse(build(made, "nvfp4", listed), scope="all")
+    assert {edit.op for edit in report.plan.edits} == {"add"}
+    assert {edit.value for edit in report.plan.edits}.isdisjoint(listed)
