@@ -165,6 +165,11 @@ class _Study:
         self.world, self.asked = world, asked
         self._judge(alike)
         self.solutions = self._solutions(alike)
+        if any(world.hides(item.where, item.removed) for item in self.solutions):  # see idle.py
+            self.world = world = replace(world, thins=False)
+            alike = NONE if alike is NONE else world.alike
+            self._judge(alike)
+            self.solutions = self._solutions(alike)
         if alike.told_apart(text for item in self.solutions for text in item.texts):
             self._judge(NONE)
         self.files = changed_files(world, self.solutions)

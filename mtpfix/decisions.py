@@ -326,6 +326,7 @@ class World:
     """What does not change while configs are judged: modules, family, N, the JSON files as they are.
 
     layers  N, the number of the target's decoder layers
+    thins   of entries that read alike and fall on nothing one stands for the others
     """
 
     checkpoint: Checkpoint
@@ -333,6 +334,7 @@ class World:
     family_reason: str
     layers: int
     units: tuple[Unit, ...]
+    thins: bool = True
 
     @cached_property
     def kept(self) -> dict[Any, Any]:
@@ -366,7 +368,7 @@ class World:
         but what they are."""
         family, count = self.family, self.layers
         texts = texts_of(family, count) if family else None
-        if family is None or texts is None or not all(map(is_literal, texts)):
+        if not self.thins or family is None or texts is None or not all(map(is_literal, texts)):
             return None
         names = [*(unit.name for unit in self.units), *(raw.name for raw in self.draft_modules)]
         experts = set[int]().union(*{unit.stored.experts for unit in self.units})
@@ -388,6 +390,19 @@ class World:
             self.kept["doubles", entries] = doubles(entries, self.numbers)
         found: Doubles = self.kept["doubles", entries]
         return found
+
+    def hides(self, where: ExclusionList, removed: Sequence[int]) -> bool:
+        """Whether an entry that goes may have stood for one that stays, which then nobody has looked at.
+
+        removed  the places of those that go
+        """
+        doubles = {*chain.from_iterable(self.doubles(where.entries).values())} if removed else set()
+        if not doubles or where.keyed:
+            return bool(doubles)
+        gone = {*removed}
+        left = [at for at, place in enumerate(where.places) if place not in gone]
+        again = self.doubles(tuple(where.entries[at] for at in left)).values()
+        return not doubles.intersection(left) <= {left[at] for at in chain.from_iterable(again)}
 
     def live(self, entries: tuple[str, ...]) -> tuple[str, ...]:
         """The entries of a list that may be meant for a stored module; of those that are not one of a kind."""

@@ -8,6 +8,8 @@ such numbers alone, of the same length, do the same everywhere: nothing. But a l
 one without any entry may mean something of its own. So the first one stays.
 
 An engine that looks at the last part of an entry alone reads no number: entries that end so (ANY_LAYER) are left alone.
+Should there be more of that kind, the first one has all the effect, so that nothing else shows until it is taken out:
+a list from which one goes that may have stood for others is worked out once more, with all of them (`World.hides`).
 
 Not all digits of a text are literal. Entries with other signs than those of a plain name, of an escaped dot and of a
 star are left alone. To a regular expression a digit with a star behind it may be missing, so that what stands before it

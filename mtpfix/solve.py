@@ -41,7 +41,7 @@ MANY = 500  # entries from which on it pays to set aside those without effect
 FEW = 40  # entries at fault up to which each is tried by itself, where all of them together cannot go
 # What a list is worked out with at most: decisions of all trials together, in that many trials in any case. The largest
 # models take 3,000; a checkpoint with hundreds of draft layers would take minutes.
-MOST_DECISIONS, FEW_TRIALS = 100_000, 8
+MOST_DECISIONS, FEW_TRIALS = 200_000, 8
 ROUNDS, TURNS, SHORT = 3, 20, 100
 _DEPTHS = (1, 2, 3)  # dots in a name that is written for all that is under it, once its root was tried
 _EXPERT = late.pattern(r"(?<=\.experts\.)[0-9]+")

@@ -8,6 +8,7 @@ import pytest
 from checkpoints import build, glm4_moe, right_list
 from recorded import recorded
 
+from mtpfix import idle
 from mtpfix.analysis import analyse
 from mtpfix.decisions import judges, tables, world_of
 from mtpfix.engines.base import MatchQuery, Sparse, places_of
@@ -146,6 +147,18 @@ def test_an_entry_whose_last_part_alone_is_read_stands_for_no_other(leaf: str) -
     gone = {edit.pointer for edit in report.plan.edits if (edit.op, edit.file) == ("remove", "config.json")}
     assert report.status == "fixable"
     assert gone == {f"/quantization_config/ignore/{len(made.kept) + number}" for number in range(3)}
+
+
+def test_an_entry_that_goes_hides_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Should an engine read entries of a kind without their numbers, one that goes lets the next one come to light."""
+    monkeypatch.setattr(idle, "ANY_LAYER", ())
+    made = recorded("glm4_moe_lite")
+    listed = [f"model.layers.{number}.self_attn.kv_b_proj" for number in (1000, 1001, 1002)]
+    away = [f"visual.blocks.{1000 + number}.attn" for number in range(MANY)]
+    report = analyse(build(made, "modelopt-fp8", [*made.kept, *listed, *away]))
+    gone = {edit.pointer for edit in report.plan.edits if (edit.op, edit.file) == ("remove", "config.json")}
+    assert gone == {f"/quantization_config/ignore/{len(made.kept) + number}" for number in range(3)}
+    assert report.status == "fixable"
 
 
 def test_a_file_that_is_the_list_itself_is_read_as_it_is() -> None:
