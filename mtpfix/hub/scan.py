@@ -6,6 +6,7 @@ on the disk before it is given out; a last line that a kill cut off is dropped, 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -31,6 +32,7 @@ from mtpfix.tokens import masked
 Row = dict[str, Any]
 UNREADABLE = "unreadable"
 _VERSION = 1
+_SWEPT = 50  # repositories, whose values know each other: left to itself Python looks for garbage among them too rarely
 _MOST_PAGES = 100_000
 _MOST_FOUND = 100_000_000
 _NEXT = re.compile(r'<([^>]+)>\s*;[^,]*\brel="?next"?')
@@ -73,11 +75,16 @@ def scan(repositories: Iterable[str], look: Callable[[str], Row], *, jobs: int) 
     """
     names = iter(dict.fromkeys(repositories))
     with ThreadPoolExecutor(jobs, thread_name_prefix="mtpfix-scan") as pool:
+        finished = 0
         running: set[Future[Row]] = {pool.submit(look, name) for name in islice(names, jobs)}
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             running |= {pool.submit(look, name) for name in islice(names, len(done))}
             yield from (future.result() for future in done)
+            finished += len(done)
+            if finished >= _SWEPT:
+                finished = 0
+                gc.collect()
 
 
 # --- what is scanned --------------------------------------------------------------------------------------------------
