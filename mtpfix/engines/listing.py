@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import repeat
 from operator import itemgetter
+from threading import Lock
 from typing import Any
 
 from mtpfix import late
@@ -226,19 +227,24 @@ class Index:
     """Texts by a key that is made of each, of all lists that were asked for so far.
 
     The lists of a checkpoint, and one list before and after its repair, differ in a few entries: whoever looks into the
-    table asks his own list for what he finds. What a table was asked for stays in it.
+    table asks his own list for what he finds. What a table was asked for stays in it. `scan` asks from several threads.
     """
 
-    __slots__ = ("_held", "_key", "_size")
+    __slots__ = ("_held", "_key", "_lock", "_size")
 
     def __init__(self, key: Callable[[str], str]) -> None:
         self._key = key
         self._held: tuple[set[str], dict[str, list[str]]] = set(), {}
         self._size = 0
+        self._lock = Lock()
 
     def of(self, texts: Iterable[str]) -> Mapping[str, Sequence[str]]:
-        """A table with all of these texts in it, and others."""
+        """A table with all of these texts in it, each once, and others."""
         fresh = set(texts)
+        with self._lock:
+            return self._with(fresh)
+
+    def _with(self, fresh: set[str]) -> Mapping[str, Sequence[str]]:
         seen, table = self._held
         size = sum(map(len, fresh.difference(seen)))
         if self._size + size > _MOST:

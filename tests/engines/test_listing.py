@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from mtpfix.engines.listing import (
     Below,
     Ends,
     Entry,
+    Index,
     Patterns,
     Runs,
     Segments,
@@ -127,3 +130,16 @@ def test_what_lies_above_a_name_takes_no_room() -> None:
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_threads_put_a_text_into_an_index_once() -> None:
+    """`scan` works out several repositories at once, in threads of one process."""
+
+    def key(text: str) -> str:
+        time.sleep(0.02)  # the other thread comes to the same text meanwhile
+        return text[0]
+
+    index = Index(key)
+    with ThreadPoolExecutor(4) as pool:
+        tables = [*pool.map(index.of, [["ab", "ac"]] * 4)]
+    assert all(sorted(table["a"]) == ["ab", "ac"] for table in tables)
