@@ -26,6 +26,7 @@ from typing import Any
 from mtpfix import late
 from mtpfix.engines.base import ANY_LAYER
 from mtpfix.frozen import dataclass
+from mtpfix.modules import EXPERT_NUMBER
 
 MANY = 200  # entries from which on it pays to look for them
 _SIMPLE = late.pattern(r"(?:re:|[-+]:)?(?:[A-Za-z0-9_.*#-]|\\[.-])+")
@@ -33,7 +34,6 @@ _NUMBERS = late.pattern(r"[0-9]+")
 _LITERAL = late.pattern(r"([0-9]+)(\*?)")
 _WORD = late.pattern(r"(?:^|[^A-Za-z_])([A-Za-z_]+)\\?\.$")
 _NEAR = 80  # characters before a number in which its word stands
-_EXPERT = late.pattern(r"(?<=\.experts\.)[0-9]+")
 _EXPERTS = "experts"
 _DIGITS = "0123456789"
 _MASK = "#"
@@ -56,7 +56,7 @@ class Numbers:
 
 def numbers_in(texts: Iterable[str]) -> Runs:
     """Every number that texts hold, those of experts left out."""
-    return runs_of(_NUMBERS.findall(_EXPERT.sub("", "\n".join(texts))))
+    return runs_of(_NUMBERS.findall(EXPERT_NUMBER.sub("", "\n".join(texts))))
 
 
 def runs_of(numbers: Iterable[str]) -> Runs:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from functools import cached_property
 
+from mtpfix import late
 from mtpfix.frozen import NamedTuple
 from mtpfix.model import Cell, RawModule
 
 Cells = tuple[Cell, ...]
 
 EXPERTS = ".experts."
+EXPERT_NUMBER = late.pattern(r"(?<=\.experts\.)[0-9]+")
 
 
 class Block(NamedTuple):
@@ -85,7 +87,8 @@ class Modules(Mapping[str, RawModule]):
         return found
 
     @cached_property
-    def _by_holder(self) -> Mapping[str, list[Block]]:
+    def by_holder(self) -> Mapping[str, list[Block]]:
+        """What stands before the numbers of experts -> its blocks, in shard and header order."""
         found: dict[str, list[Block]] = {}
         for block in self.blocks:
             found.setdefault(block.holder, []).append(block)
@@ -99,7 +102,7 @@ class Modules(Mapping[str, RawModule]):
 
     def _expert(self, name: str) -> RawModule:
         holder, number, rest = split_expert(name)
-        for block in self._by_holder.get(holder, ()):
+        for block in self.by_holder.get(holder, ()):
             cells = block.cells.get(rest)
             if cells is not None and number in block.numbers:
                 return RawModule(name, cells, block.shard)

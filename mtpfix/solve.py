@@ -25,6 +25,7 @@ from mtpfix.formats.base import ExclusionList, Format, Reach
 from mtpfix.formats.coverage import Coverage
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Answer, Cause, Part
+from mtpfix.modules import EXPERT_NUMBER
 from mtpfix.regexes import is_valid
 from mtpfix.rules.entries import means
 from mtpfix.verdicts import mismatch
@@ -44,7 +45,6 @@ FEW = 40  # entries at fault up to which each is tried by itself, where all of t
 MOST_DECISIONS, FEW_TRIALS = 200_000, 8
 ROUNDS, TURNS, SHORT = 3, 20, 100
 _DEPTHS = (1, 2, 3)  # dots in a name that is written for all that is under it, once its root was tried
-_EXPERT = late.pattern(r"(?<=\.experts\.)[0-9]+")
 _WORD = late.pattern(r"[^.*]+")
 _UNSPECIFIC = frozenset({"model", "language_model", "layers", "mtp", "re:", "weight"})
 
@@ -433,10 +433,12 @@ class Solver:
     def _kin(self, texts: set[str]) -> set[str]:
         """Entries that differ from some in the number of an expert alone, since a list may name thousands one by one;
         and where one is no regular expression, all that are none."""
-        kinds = {_EXPERT.sub("", text) for text in texts}
+        kinds = {EXPERT_NUMBER.sub("", text) for text in texts}
         broken = any(_is_broken(text) for text in texts)
         return {
-            entry for entry in self.where.entries if _EXPERT.sub("", entry) in kinds or (broken and _is_broken(entry))
+            entry
+            for entry in self.where.entries
+            if EXPERT_NUMBER.sub("", entry) in kinds or (broken and _is_broken(entry))
         }
 
     def _breaking(self) -> tuple[int, ...]:

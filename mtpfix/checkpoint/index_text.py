@@ -127,22 +127,15 @@ def _stored_members(modules: Modules, found: _Map) -> Iterator[str]:
 
 def _sorted_members(modules: Modules, found: _Map) -> Iterator[str]:
     """The same sorted by name, where no module stands amid another's tensors."""
-    single, holders, at = sorted(_single_members(modules.singles, found)), _by_holder(modules.blocks), 0
-    for holder in sorted(holders):
-        experts = _expert_members(holders[holder], found)
+    single, at = sorted(_single_members(modules.singles, found)), 0
+    for holder, blocks in sorted(modules.by_holder.items()):
+        experts = _expert_members(blocks, found)
         begin = bisect_left(single, f'"{holder}', at)
         end = bisect_left(single, f'"{holder}{_LAST}', begin)
         yield from single[at:begin]
         yield from sorted([*experts, *single[begin:end]]) if end > begin else experts
         at = end
     yield from single[at:]
-
-
-def _by_holder(blocks: Iterable[Block]) -> dict[str, list[Block]]:
-    found: dict[str, list[Block]] = {}
-    for block in blocks:
-        found.setdefault(block.holder, []).append(block)
-    return found
 
 
 def _single_members(modules: Mapping[str, RawModule], found: _Map) -> Iterator[str]:
