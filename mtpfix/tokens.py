@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from mtpfix import late
 
@@ -32,14 +32,67 @@ _HEADER = late.pattern(r"\b(Bearer|bearer|Basic) +[A-Za-z0-9+/=._~-]{8,}")
 _VARIABLES = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY")
 _ADDRESSES = ("HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
-_known: dict[str, None] = {}
+_LONG_PIECE = 12  # characters of a secret between two of its dots: names are cut at dots
+_AT_ONCE = 1 << 12  # names that are looked at
+_DEEP = 16  # backslashes before a character, of texts in texts
+_SLASH = r"(?:\\|%(?:25){0,4}5c)"
+_NAMED = {"&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos"}
+
+_known: dict[str, _Odd | None] = {}  # a secret, and how it is found where it has more than one spelling
+
+
+class _Odd:
+    """A secret with characters that JSON, Python, HTML, Markdown, addresses and shells spell in ways of their own, also
+    one within the other. `run`: the longest part of it that all of them leave as it is."""
+
+    def __init__(self, secret: str) -> None:
+        self.run = max("".join(char if _is_same(char) else " " for char in secret).split() or [""], key=len)
+        while "\\\\" in secret:
+            secret = secret.replace("\\\\", "\\")
+        spelled = "".join(map(_spelled, secret))
+        self.text, self.data = late.pattern(spelled), late.pattern(spelled.encode("utf-8", "surrogatepass"))
+
+
+def _is_same(char: str) -> bool:
+    return char.isascii() and char.isalnum()
+
+
+def _spelled(char: str) -> str:
+    """An expression for a character of a secret, or for backslashes, however it is spelled. It never tries twice."""
+    if _is_same(char):
+        return char
+    code, in_json = ord(char), char.encode("utf-16-be", "surrogatepass").hex()
+    ways = [
+        rf"\{char}",
+        f"{_SLASH}{{1,{_DEEP}}}".join(f"u{in_json[at : at + 4]}" for at in range(0, len(in_json), 4)),
+        f"x{code:02x}|U{code:08x}",
+        "".join(f"%(?:25){{0,4}}{byte:02x}" for byte in char.encode("utf-8", "surrogatepass")),
+        f"&(?:amp;){{0,4}}(?:#0{{0,4}}{code}|#x0{{0,4}}{code:x}|{_NAMED.get(char, '#')});",
+    ]
+    if char == "'":  # in a shell it stands between quotes of the other kind
+        ways.insert(0, rf"(?:{_SLASH}{{0,4}}(?:['\"]|&(?:amp;){{0,4}}(?:#x27|#39|quot);)){{5}}")
+    if char == "\\":
+        return f"(?i:{'|'.join(ways)}){{1,{_DEEP}}}+"
+    return rf"(?i:{_SLASH}{{0,{_DEEP}}}+(?:{'|'.join(ways)}))"
 
 
 def learn(*secrets: str) -> None:
     """From now on these are in no output, whatever they look like."""
     for secret in secrets:
         if len(secret) >= SHORTEST and secret not in _known and not _HUB.fullmatch(secret):
-            _known.update(dict.fromkeys(sorted(_spellings(secret), key=len, reverse=True)))
+            pieces = (piece for piece in secret.split(".") if len(piece) >= _LONG_PIECE)
+            for text in dict.fromkeys((*_of_addresses(secret), *pieces)):
+                _known[text] = None if all(_is_same(char) or char in _PLAIN for char in text) else _Odd(text)
+
+
+def _of_addresses(secret: str) -> set[str]:
+    """A secret, and what an address makes of it: lower letters of a host, a password without `%40`."""
+    found = {secret, secret.lower()}
+    if "%" in secret:
+        from urllib.parse import unquote
+
+        found |= {unquote(secret), unquote(secret).lower()}
+    return {text for text in found if len(text) >= SHORTEST}
 
 
 def learn_from(environment: Mapping[str, str]) -> None:
@@ -57,31 +110,13 @@ def _logins(addresses: Iterable[str]) -> list[str]:
     return found
 
 
-def _spellings(secret: str) -> set[str]:
-    """A secret as Python, JSON, HTML and addresses write it, and as a host's name."""
-    found = {secret, secret.lower()}
-    if all(char.isalnum() or char in _PLAIN for char in secret):
-        return found
-    import html
-    import json
-    from urllib.parse import quote, unquote
-
-    in_json = json.dumps(secret)[1:-1]
-    return found | {
-        in_json,
-        repr(secret)[1:-1],
-        html.escape(secret),
-        quote(secret, safe=""),
-        quote(secret),
-        unquote(secret),
-    }
-
-
 def masked(text: str) -> str:
     """A text to be shown: without secrets that are known, what looks like a token of the Hub, logins and signatures."""
-    for secret in _known:
-        if secret in text:
+    for secret, odd in _known.items():
+        if odd is None:
             text = text.replace(secret, _STARS)
+        elif odd.run in text:
+            text = odd.text.sub(_STARS, text)
     if "hf_" in text or "api_" in text:
         text = _HUB.sub(rf"\1{_STARS}", text)
     if "@" in text and ":" in text:
@@ -89,6 +124,15 @@ def masked(text: str) -> str:
     if ("=" in text or "%3" in text) and _may_ask(text):
         text = _QUERY.sub(rf"\1{_STARS}", text)
     return _HEADER.sub(rf"\1 {_STARS}", text) if "earer " in text or "Basic " in text else text
+
+
+def masked_each(texts: Sequence[str]) -> Sequence[str]:
+    """Texts that are to be cut and put together: each masked, as parts of a secret are not known for it."""
+    for at in range(0, len(texts), _AT_ONCE):
+        joined = "\n".join(texts[at : at + _AT_ONCE])
+        if masked(joined) != joined:
+            return [*map(masked, texts)]
+    return texts
 
 
 def _may_ask(text: str) -> bool:
@@ -104,8 +148,11 @@ def _may_ask(text: str) -> bool:
 
 def holds_secret(data: bytes) -> bool:
     """Whether something in a file is a secret that is known, or looks like a token, a password or a signature."""
-    if any(secret.encode("utf-8", "surrogatepass") in data for secret in _known):
-        return True
+    for secret, odd in _known.items():
+        if secret.encode("utf-8", "surrogatepass") in data:
+            return True
+        if odd and odd.run.encode() in data and odd.data.search(data):
+            return True
     if not (b"hf_" in data or b"api_" in data or b"://" in data or b":\\/\\/" in data):
         return False
     return any(pattern.search(data) for pattern in _IN_FILES)

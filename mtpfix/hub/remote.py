@@ -274,7 +274,9 @@ class Remote:
             return WriteError(
                 message, subject=self.repo, hint="the Hub refused it: look at the repository, then run it again"
             )
-        raise error
+        # The client takes an answer apart without a look at it: what it raises says that it was none of the Hub's.
+        odd = f"{self.repo}: {what}: the Hub's answer is none that its client knows ({type(error).__name__})"
+        return LostAnswerError(odd, subject=self.repo, hint=_ODD)
 
     def _scrubbed(self, error: Exception) -> str:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]

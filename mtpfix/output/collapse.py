@@ -7,6 +7,7 @@ from functools import lru_cache
 from os.path import commonprefix
 
 from mtpfix.frozen import NamedTuple
+from mtpfix.tokens import masked_each
 
 _DIGITS = "0123456789"
 _MOST_PARTS = 64  # of a name that is put together with others; each is looked at as often as it has parts
@@ -40,7 +41,7 @@ def collapse(names: Iterable[str]) -> tuple[str, ...]:
 
 def collapsed(names: Iterable[str]) -> tuple[Collapsed, ...]:
     """Like `collapse`, with the number of names that each form stands for."""
-    return _collapsed(tuple(dict.fromkeys(names)))
+    return _collapsed(tuple(dict.fromkeys(masked_each(tuple(names)))))
 
 
 @lru_cache(maxsize=4)  # one finding after the other names the same modules

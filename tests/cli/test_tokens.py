@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import html
 import json
+import shlex
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import pytest
 from click.testing import CliRunner, Result
@@ -168,6 +171,66 @@ def test_a_token_as_others_write_it() -> None:
     learn(secret)
     for text in (secret, json.dumps(secret), repr(secret), html.escape(secret), quote(secret), quote(secret, safe="")):
         assert not any(piece in masked(text) for piece in ("a+b", "a%2B", "e<f", "e&lt;f", "gh"))
+
+
+ODD = ("qw\"er\\ty'z<x>&v%41b|n_m*k[l]~#$!@,;:u/i \u00e9\U0001f600x", "\\\\a\\b''x\\'ycdefgh", "Zm9v/L2J+aXI=&%7E,u")
+SPELLED = (
+    json.dumps, repr, ascii, html.escape, quote, shlex.quote, partial(quote, safe=""),
+    partial(json.dumps, ensure_ascii=False), lambda text: text.translate({37: "%25", 58: "%3A", 44: "%2C"}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("secret", ODD)
+@pytest.mark.parametrize("outer", [str, json.dumps, html.escape])
+@pytest.mark.parametrize("inner", SPELLED)
+def test_a_secret_in_a_text_in_a_text(secret: str, inner: Callable[[str], str], outer: Callable[[str], str]) -> None:
+    """A diff in JSON, a value of JSON in a flag of a shell, an address in JSON."""
+    learn(secret)
+    for text in (secret, secret.lower(), unquote(secret)):
+        found = outer(inner(text))
+        assert not any(letters in masked(found) for letters in ("cdefgh", "Zm9v", "n_m", "aXI"))
+        assert holds_secret(found.encode())
+
+
+def test_backslashes_without_end_take_no_time() -> None:
+    learn("\\\\\\abcdef\\'gh")
+    for text in ("\\" * 300_000, "%5c" * 100_000, "&amp;" * 100_000):
+        assert masked(f"{text}abcdef") == f"{text}abcdef"
+
+
+@pytest.mark.parametrize(
+    ("secret", "beside"),
+    [
+        (SECRET, "hf_x"), (SECRET, "hf_y.z"), ("abcde_fghijklmnopq_rstuv", "abcde_x_rstuv"),
+        ("abcde.fghijk.lmnopqrs", "abcde.x.lmnopqrs"), ("abc.12.defghijklmnopqrst", "abc.12.x"),
+        ("abcdef1234567890hijklm", "abcdef1hijklm"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("list",),
+        ("explain", "**"),
+        ("apply", "--dry-run", "--unsafe-fixes"),
+        *(("check", "--format", f) for f in FORMATS),
+    ],
+    ids=" ".join,
+)
+def test_names_that_share_a_part_with_a_secret(
+    tmp_path: Path, words: tuple[str, ...], secret: str, beside: str
+) -> None:
+    """They are put together in braces and cut at dots, so that no secret is left to be seen as one."""
+    folder = qwen3_next(tmp_path / "model", "mtp.layers.0*")
+    fronts = ("mtp", "mtp.layers.0", "model.layers.0.mlp.experts.0")
+    names = [f"{front}.{leaf}.weight" for front in fronts for leaf in (secret, beside)]
+    write_safetensors(folder / "other.safetensors", {name: ("BF16", [4, 4]) for name in names})
+    index = {"metadata": {}, "weight_map": {"lm_head.weight": "model.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    name, *rest = words
+    found = run(name, str(folder), *rest, HF_TOKEN="" if secret == SECRET else secret)
+    assert found.exit_code in (0, 1), found.output
+    joined = "".join(found.output.split()).replace(beside, "")
+    assert all(secret[at : at + 9] not in joined for at in range(len(secret) - 8)), joined
 
 
 def test_the_password_of_an_address() -> None:

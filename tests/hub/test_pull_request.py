@@ -169,6 +169,19 @@ def test_a_merged_one_leaves_nothing_to_do(repo: Repository, folder: Path, hub: 
     assert hub.count("POST") == 0
 
 
+@pytest.mark.parametrize("value", [[], 7, "x", {}, {"files": 3}, {"files": [7]}, {"files": [{"path": "x"}]}, None])
+@pytest.mark.parametrize("place", ["preupload", "commit/"])
+def test_an_answer_that_is_none_of_the_hubs(
+    repo: Repository, folder: Path, hub: Hub, place: str, value: object
+) -> None:
+    """The client reads them without looking: KeyError, TypeError, AttributeError. Of a commit it says nothing: the
+    list of pull requests does."""
+    hub.fault(f"POST .*/{place}", body(json.dumps(value).encode()), 9)
+    with pytest.raises(WriteError, match="answer"):
+        run(repo, folder)
+    assert not repo.pulls
+
+
 def test_a_lost_answer_makes_no_second_one(repo: Repository, folder: Path, hub: Hub) -> None:
     hub.fault("POST .*/commit/", lost)
     outcome = run(repo, folder)
