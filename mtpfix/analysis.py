@@ -512,13 +512,14 @@ def _schemes(world: World) -> Mapping[str, int]:
 
 
 def _draft(world: World) -> Draft:
-    rows = draft_tensors(world)
+    modules = world.draft_modules
+    dtypes = Counter(cell.dtype for raw in modules for cell in raw.cells)
     return Draft(
         declared=world.declared,
         stored=world.stored_layers,
-        tensors=len(rows),
-        dtypes=dict(Counter(row.dtype for row in rows).most_common()),
-        modules=len({row.name.rpartition(".")[0] for row in rows}),
+        tensors=dtypes.total(),
+        dtypes=dict(dtypes.most_common()),
+        modules=len(modules),
     )
 
 

@@ -7,18 +7,19 @@ imported when something is written.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from mtpfix.checkpoint import opening
 from mtpfix.checkpoint.access import Access
+from mtpfix.checkpoint.jsonfiles import CONFIG
 from mtpfix.checkpoint.second import Second
 from mtpfix.checkpoint.source import parse
 from mtpfix.errors import FindingsError, UnreadableError, UsageError
 from mtpfix.frozen import replace
-from mtpfix.model import Checkpoint, Explanation, Plan, Report, Source
+from mtpfix.model import Checkpoint, Explanation, JsonFile, Plan, Report, Source
 
 if TYPE_CHECKING:
     from mtpfix.analysis import DraftRow
@@ -65,11 +66,20 @@ def check(
 
         return analysis.analyse(checkpoint, engines=_each(engines), scope=chosen, unsafe=unsafe, atlas=atlas)
 
+    def prepare(files: Mapping[str, JsonFile]) -> None:
+        _prepare(files)
+        access.meanwhile()
+
     def look(there: Source) -> Report:
-        with Second(_prepare, presumes=True) as second:
-            report = study(opening.read(there, access, keep_index=unsafe, second=second))
-            if second.confirmed():
-                return report
+        with Second(prepare, presumes=True) as second:
+            try:
+                report = study(opening.read(there, access, keep_index=unsafe, second=second))
+            except Exception:  # of something presumed that is not so, nothing is said
+                if second.confirmed():
+                    raise
+            else:
+                if second.confirmed():
+                    return report
         return study(opening.read(there, access, keep_index=unsafe))
 
     with opening.naming(os.fspath(source)):
@@ -357,13 +367,16 @@ def read(source: Pathish, access: Access | None = None, *, keep_index: bool = Fa
         return _steady(parse(source, access.revision), look)
 
 
-def _prepare() -> None:
-    """Import what an analysis needs, and a repair: that takes as long as some shards."""
+def _prepare(files: Mapping[str, JsonFile]) -> None:
+    """Import what an analysis needs, and a repair: that takes as long as some shards. So does the family's file."""
     import jsonpatch  # noqa: F401
 
     import mtpfix.analysis
     import mtpfix.diff
     import mtpfix.splice  # noqa: F401
+    from mtpfix.families import identify
+
+    identify(files[CONFIG].value)
 
 
 def _each(texts: str | Sequence[str]) -> tuple[str, ...]:

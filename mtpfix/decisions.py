@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import Any, Literal
 
-from mtpfix import releases
+from mtpfix import late, releases
 from mtpfix.alike import NONE, Alike, alike, is_literal, layer_and_rest
 from mtpfix.checkpoint.limits import check_draft, check_judged
 from mtpfix.engines import openings
@@ -87,6 +87,9 @@ def _experts(name: str, numbers: tuple[int, ...]) -> tuple[str, ...]:
     return tuple([f"{head}{marker}{number}.{tail}" for number in numbers])
 
 
+_DIGITS = late.pattern("[0-9]+")
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A stored module (or a row of experts stored alike), its lookup key, and whether it is the draft's."""
@@ -158,6 +161,28 @@ class Row:
         assert self.ask is not None
         name, number = self.ask.runtime, number_of(unit)
         return name if self.at < 0 else name[: self.at] + number + name[self.at + len(number) :]
+
+
+class Asked:
+    """The names that some rows ask; those of the layers that a row stands for are not written out."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._whole: set[str] = set()
+        self._numbers: dict[tuple[str, str], set[str]] = {}  # what stands before and behind a number -> the numbers
+        for row in rows:
+            if row.ask is None:
+                continue
+            name, at = row.ask.runtime, row.at
+            self._whole.add(name)
+            if at >= 0 and row.others:
+                around = name[:at], name[at + len(number_of(row.unit)) :]
+                self._numbers.setdefault(around, set()).update(map(number_of, row.others))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._whole or any(
+            found[0] in self._numbers.get((name[: found.start()], name[found.end() :]), ())
+            for found in _DIGITS.finditer(name)
+        )
 
 
 def number_of(unit: Unit) -> str:
@@ -469,14 +494,10 @@ class World:
     @cached_property
     def draft_modules(self) -> tuple[RawModule, ...]:
         """Every module of the draft, norms included, in header order. Raises UnreadableError for too many tensors."""
-        found = tuple(within(self.checkpoint.modules, self.in_draft)) if self.family else ()
+        known = {unit.name: unit.draft for unit in self.units} if self.family else {}
+        found = tuple(within(self.checkpoint.modules, self.in_draft, known)) if self.family else ()
         check_draft(0, sum(len(raw.cells) for raw in found), self.checkpoint.source.id)
         return found
-
-    @cached_property
-    def draft_tensor_names(self) -> tuple[str, ...]:
-        """The names of the draft's tensors, in header order."""
-        return tuple(tensor_name(raw.name, cell.suffix) for raw in self.draft_modules for cell in raw.cells)
 
     def beside(self, name: str) -> Callable[[str], bool]:
         """Whether a module of some name is stored next to this one."""

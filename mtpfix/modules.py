@@ -124,9 +124,14 @@ class Modules(Mapping[str, RawModule]):
         return self.whole.items()
 
 
-def within(modules: Mapping[str, RawModule], holds: Callable[[str], bool]) -> Iterator[RawModule]:
-    """The modules of which `holds` is true, in order. Of experts of one holder it is true of all or of none."""
-    known: dict[str, bool] = {}
+def within(
+    modules: Mapping[str, RawModule], holds: Callable[[str], bool], known: Mapping[str, bool]
+) -> Iterator[RawModule]:
+    """The modules of which `holds` is true, in order. Of experts of one holder it is true of all or of none.
+
+    known  some modules' names -> whether it is
+    """
+    known = dict(known)
     for part in modules.parts() if isinstance(modules, Modules) else modules.values():
         name = next(part.modules()).name if isinstance(part, Block) else part.name
         head = name.partition(EXPERTS)[0]

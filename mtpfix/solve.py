@@ -391,6 +391,7 @@ class Solver:
             (id(judge) not in self._ceded and self._wrong(judge, row, new) and not self._wrong(judge, row, old))
             or (not row.unit.stored.plain and (old.decision, new.decision) == ("quantized", "plain"))
             for (judge, row, old), (_, _, new) in zip(self._pairs(before), self._pairs(after), strict=True)
+            if old.decision != new.decision or old.scheme != new.scheme
         )
 
     def _settled(self) -> bool:
@@ -535,9 +536,9 @@ class Solver:
         def leaf(unit: Unit, name: str) -> Leaf:
             return self._leaf(unit, name, exactly if unit.name in halved else covered, wanted)
 
-        leaves = [leaf(unit, unit.name) for unit in self.world.units]
+        leaves = merged(leaf(unit, unit.name) for unit in self.world.units)
         choices = [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
-        bare = [leaf(unit, name) for unit, name in self._stripped()]
+        bare = merged(leaf(unit, name) for unit, name in self._stripped())
         return [*choices, *(self._spelled(node, "stripped", kept) for node in self._nodes(bare, "draft"))]
 
     def _completed(
@@ -573,7 +574,7 @@ class Solver:
         still = self._missing_names(self._try(removed, self._entries(added)))
         stuck = {name for name in still if not covered(name)}
         nothing = frozenset[str]().__contains__
-        leaves = [self._leaf(unit, unit.name, nothing, stuck) for unit in self.world.units] if stuck else []
+        leaves = merged(self._leaf(unit, unit.name, nothing, stuck) for unit in self.world.units) if stuck else []
         return [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
 
     def _exposed(self, removed: tuple[int, ...], choices: Sequence[tuple[tuple[Added, ...], ...]]) -> set[str]:
@@ -633,7 +634,10 @@ class Solver:
         covered = unit.stored.plain and covers(name)
         return Leaf(node, reach, part, not unit.stored.plain, covered, unit.name in wanted and not covered)
 
-    def _nodes(self, leaves: Sequence[Leaf], part: Part) -> Iterator[Leaf]:
+    def _nodes(self, leaves: list[Leaf], part: Part) -> Iterator[Leaf]:
+        if not any(leaf.wanted and leaf.part == part for leaf in leaves):
+            return
+
         def allowed(prefix: str, below: Sequence[Leaf]) -> bool:
             if any(leaf.part != part for leaf in below) or not self.fmt.spellings(prefix, "below", ()):
                 return False
@@ -977,13 +981,18 @@ def holder(name: str) -> tuple[str, Reach]:
     return (f"{head}.experts", "experts") if found else (name, "leaf")
 
 
-def summarised(leaves: Sequence[Leaf], allowed: Callable[[str, Sequence[Leaf]], bool]) -> Iterator[Leaf]:
-    """The highest allowed nodes that hold nothing impure and more that is wanted than covered; leaves elsewhere."""
-    merged: dict[str, Leaf] = {}
+def merged(leaves: Iterable[Leaf]) -> list[Leaf]:
+    """One leaf for each name."""
+    found: dict[str, Leaf] = {}
     for leaf in leaves:
-        old = merged.get(leaf.name)
-        merged[leaf.name] = leaf if old is None else _joined(old, leaf)
-    yield from _below("", list(merged.values()), 0, allowed)
+        old = found.get(leaf.name)
+        found[leaf.name] = leaf if old is None else _joined(old, leaf)
+    return list(found.values())
+
+
+def summarised(leaves: Iterable[Leaf], allowed: Callable[[str, Sequence[Leaf]], bool]) -> Iterator[Leaf]:
+    """The highest allowed nodes that hold nothing impure and more that is wanted than covered; leaves elsewhere."""
+    yield from _below("", merged(leaves), 0, allowed)
 
 
 def _joined(one: Leaf, other: Leaf) -> Leaf:

@@ -156,7 +156,11 @@ def _mismatches(world: World, table: Table) -> Iterator[Mismatch]:
     value = table.fragment.value if table.fragment else {}
 
     def wrong(decided: Decided) -> list[Mismatch]:
-        found = (mismatch(world, table.judge, value, row, answer) for row, answer in decided)
+        faulty = bool(_faults_of(world, table.judge))
+        found = (
+            mismatch(world, table.judge, value, row, answer) if faulty else _general(table.judge, row, answer)
+            for row, answer in decided
+        )
         return [item for item in found if item is not None]
 
     found = wrong(table.decided)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from threading import Lock
 
 from mtpfix.errors import UsageError
@@ -90,6 +91,10 @@ class Traffic:
             self.wanted += wanted
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """What a reader of a Hub repository brings along.
@@ -99,6 +104,7 @@ class Access:
     traffic   where requests and bytes are counted
     endpoint  None: HF_ENDPOINT, else the public Hub
     forks     a large checkpoint on a disk may be read by two processes: the program is mtpfix's own
+    meanwhile what else this one has to do while the other one begins
     """
 
     revision: str | None = None
@@ -106,6 +112,7 @@ class Access:
     traffic: Traffic = field(default_factory=Traffic, compare=False)
     endpoint: str | None = None
     forks: bool = False
+    meanwhile: Callable[[], object] = field(default=_nothing, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.token is not None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from mtpfix.checkpoint.experts import LOOSE, TIGHT, Experts, Run
+from mtpfix.checkpoint.experts import LOOSE, TIGHT, Experts, Run, Seen
 from mtpfix.checkpoint.headers import DTYPE_BITS, METADATA, byte_size
 from mtpfix.frozen import NamedTuple
 from mtpfix.model import Cell
@@ -86,11 +86,14 @@ class Folded(NamedTuple):
         return {**self.singles, **rest}
 
 
-def fold(header: bytes, data_bytes: int, root: Tails) -> Folded | None:
-    """The tensors of a header, module by module. None where it is not canonical; it may be valid all the same."""
+def fold(header: bytes, data_bytes: int, root: Tails, seen: Seen | None = None) -> Folded | None:
+    """The tensors of a header, module by module. None where it is not canonical; it may be valid all the same.
+
+    root, seen  what is known from other headers of the checkpoint; both are added to
+    """
     try:
         text = header.decode("utf-8")
-        return _walk(text, *_bounds(text), data_bytes, root)
+        return _walk(text, *_bounds(text), data_bytes, root, Seen() if seen is None else seen)
     except (_Unusual, UnicodeDecodeError):
         return None
 
@@ -106,11 +109,11 @@ def _bounds(text: str) -> tuple[int, int]:
     return metadata.end() if metadata else len(_BEGIN), end
 
 
-def _walk(text: str, place: int, end: int, data_bytes: int, root: Tails) -> Folded:
+def _walk(text: str, place: int, end: int, data_bytes: int, root: Tails, seen: Seen) -> Folded:
     """What the text lists between two places."""
     modules: dict[str, Tails] = {}
     spelling = LOOSE if _LOOSE.match(text) else TIGHT
-    so_far, experts, step = modules.get, Experts(text, modules, root, spelling), len(spelling.between)
+    so_far, experts, step = modules.get, Experts(text, modules, root, seen, spelling), len(spelling.between)
     cut = count = data = 0
     while cut != end:
         cut = _cut(text, spelling.between, place, end)
@@ -118,7 +121,7 @@ def _walk(text: str, place: int, end: int, data_bytes: int, root: Tails) -> Fold
         module, _, tail = head.rpartition(".")
         expert = expert_of(module)
         if expert != experts.at:
-            taken = experts.turn(expert, place, data)
+            taken = experts.turn(expert, place, data, (module[len(expert) :], tail))
             if taken:
                 place, data, cut = taken.place, taken.data, place
                 count += taken.tensors

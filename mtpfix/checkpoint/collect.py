@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 
 from mtpfix.checkpoint.canonical import Folded, Tails, fold
+from mtpfix.checkpoint.experts import Seen
 from mtpfix.checkpoint.headers import (
     LENGTH_BYTES,
     MAX_ALL_BYTES,
@@ -41,6 +42,7 @@ class Collector:
         self._lengths: dict[str, int] = {}  # of headers
         self._read = 0  # their sum
         self._root = Tails()
+        self._seen = Seen()
         self._equal: dict[Cells, Cells] = {}
         self._parts: list[tuple[str, Folded]] = []
         self._clear()
@@ -74,7 +76,7 @@ class Collector:
         if header.endswith(_BLANKS) and not header[len(header) // 2 :].strip(b" "):
             header = header.rstrip(b" ")  # of 100 MB, all padding, nothing is copied
         check_room(header, self.tensor_count, shard)
-        folded = fold(header, data_bytes, self._root)
+        folded = fold(header, data_bytes, self._root, self._seen)
         if folded is not None:
             self._add(shard, size, folded)
         else:
@@ -134,10 +136,13 @@ class Collector:
             self._add(shard, size, folded)
         return True
 
-    def settle(self, opened: Collection[str] = ()) -> None:
+    def settle(self, opened: Collection[str] = (), *, overlaps: bool | None = None) -> None:
         """Join modules that lie in several shards. Of a tensor with several copies the last of `opened` is kept, which
-        is what loading them leaves, or the last of all where no file that engines open holds one."""
-        if self._overlap():
+        is what loading them leaves, or the last of all where no file that engines open holds one.
+
+        overlaps  whether a module of a block is stored in another shard, too; None: see for yourself
+        """
+        if self.overlaps() if overlaps is None else overlaps:
             self._part()
         lost: list[Tensor] = []
         for name, parts in self._spread.items():
@@ -179,7 +184,7 @@ class Collector:
         self._blocks += added
         self._count += len(self._singles) - before + sum(block.size for block in added)
 
-    def _overlap(self) -> bool:
+    def overlaps(self) -> bool:
         """Whether a module of a block is stored in another shard, too."""
         held: dict[str, list[tuple[set[str], Block]]] = {}
         for block in self._blocks:

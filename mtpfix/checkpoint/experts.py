@@ -24,6 +24,7 @@ _SLACK = 4  # characters by which a number and two offsets are shorter than thos
 _SCALAR = 4  # bytes of a scale that is one number
 _MOST_SCALARS, _CHUNK = 1 << 16, 1 << 8
 _OFFSETS = 64  # characters that a number and two offsets take at most
+_MOST_SEEN = 1 << 10  # kinds of experts that are remembered
 
 
 class Spelling(NamedTuple):
@@ -47,6 +48,15 @@ class _Row(NamedTuple):
     @property
     def text(self) -> str:
         return f"{self.rest}.{self.tail}["
+
+
+class Seen(dict[tuple[str, str], list[_Row]]):
+    """The tensors of experts in the headers of a checkpoint so far, by the rest of the first one's module and its tail.
+
+    What follows was mostly seen before, in another layer.
+    """
+
+    __slots__ = ()
 
 
 class Taken(NamedTuple):
@@ -75,16 +85,18 @@ class Experts:
     at       the expert whose tensors are being read, or ""
     modules  those read so far one by one, each with its node: `node[tail]` is a tensor's size and the node that it
              leads to, from `root` on
+    seen     experts of other headers, which mostly look alike; is added to
     runs     holder (`model.layers.3.mlp.experts.`) -> what was taken; no expert is in `modules` and in a run
     """
 
-    def __init__(self, text: str, modules: dict[str, Any], root: Any, spelling: Spelling = TIGHT) -> None:
+    def __init__(self, text: str, modules: dict[str, Any], root: Any, seen: Seen, spelling: Spelling = TIGHT) -> None:
         self.at = ""
         self.runs: dict[str, list[Run]] = {}
+        self._seen = seen
         self._text, self._modules, self._root, self._spelling = text, modules, root, spelling
         self._holder = ""
-        self._rows: list[_Row] = []  # of the expert before, which began at `_began` and is so long
-        self._began = self._length = 0
+        self._rows: list[_Row] = []  # of the expert before
+        self._length = 0  # characters that one with these rows takes
         self._most = _MOST
         self._known: dict[tuple[str, str], list[str]] = {}  # holder and number -> those that followed, itself first
         self._single: dict[str, set[str]] = {}  # holder -> numbers of the experts in `modules`
@@ -93,27 +105,49 @@ class Experts:
         """A tensor of the expert `at` was read."""
         self._rows.append(_Row(rest, tail, size))
 
-    def turn(self, expert: str, place: int, data: int) -> Taken | None:
-        """Another expert than `at` begins: take it, and those behind it, if they are like the one before.
+    def turn(self, expert: str, place: int, data: int, first: tuple[str, str]) -> Taken | None:
+        """Another expert than `at` begins: take it, and those behind it, if they are like the one before, or like some
+        in another part of the checkpoint.
+
+        first  the rest of the name of its first module, and the tail of its first tensor
 
         None where they are not; then its tensors are to be read.
         """
         holder, dot, number = expert.rpartition(".")
         holder += dot
-        self._length = self._length or place - self._began
-        if holder == self._holder and 0 < len(self._rows) <= _MOST_ROWS:
-            for candidates in self._candidates(holder, number, place):
-                numbers, end = self._agreed(holder, candidates, place, data)
-                if numbers:
-                    self.at = ""
-                    self._known[holder, number] = numbers
-                    self._keep(holder, numbers)
-                    stride = sum(row.size for row in self._rows)
-                    return Taken(end, data + stride * len(numbers), len(numbers) * len(self._rows))
+        for rows in self._likely(holder, first):
+            self._holder, self._rows = holder, rows
+            taken = self._take(holder, number, place, data)
+            if taken:
+                self.at, self._seen[first] = "", rows
+                return taken
         self.at, self._holder, self._rows = expert, holder, []
-        self._began, self._length = place, 0
         if expert:
             self._part(holder, {number: None})
+        return None
+
+    def _likely(self, holder: str, first: tuple[str, str]) -> Iterator[list[_Row]]:
+        """The tensors that an expert may have."""
+        before = self._rows
+        if holder == self._holder and 0 < len(before) <= _MOST_ROWS and before[0][:2] == first:
+            yield before
+        known = self._seen.get(first) if holder else None
+        if known and known is not before:
+            yield known
+        if len(self._seen) >= _MOST_SEEN:
+            self._seen.clear()
+
+    def _take(self, holder: str, number: str, place: int, data: int) -> Taken | None:
+        """The experts at a place that have the tensors of the rows, as many as there are."""
+        if not self._starts_alike(holder, number, place, data):
+            return None
+        for candidates in self._candidates(holder, number, place):
+            numbers, end = self._agreed(holder, candidates, place, data)
+            if numbers:
+                self._known[holder, number] = numbers
+                self._keep(holder, numbers)
+                stride = sum(row.size for row in self._rows)
+                return Taken(end, data + stride * len(numbers), len(numbers) * len(self._rows))
         return None
 
     # --- what the text says -------------------------------------------------------------------------------------------
@@ -125,26 +159,27 @@ class Experts:
             yield self._known[holder, number][: self._most]
         yield self._listed(holder, number, place)
 
+    def _starts_alike(self, holder: str, number: str, place: int, data: int) -> bool:
+        """Whether the expert at a place has the tensors of the rows and no more."""
+        foretold = _foretold(holder, [number], self._rows, data, self._spelling)
+        self._length = len(foretold)
+        behind = place + len(foretold)
+        return self._text.startswith(foretold, place) and not self._text.startswith(f"{holder}{number}.", behind)
+
     def _listed(self, holder: str, number: str, place: int) -> list[str]:
-        """The numbers of the experts at a place, the first of which is known, and behind it; none where the first has
-        other tensors than the rows, or where a number is there twice."""
+        """The numbers of the experts at a place, the first of which is known, and behind it; none where a number is
+        there twice."""
         text, mark, numbers = self._text, self._rows[0].text, list[str]()
-        begin, stop = place, place + len(holder) + len(number)
-        width, slack = len(number), len(self._rows) * _SLACK
-        reach = self._length + slack + _OFFSETS + max(len(mark), len(self._rows[-1].text))
-        last = text.find(self._rows[-1].text, stop, stop + reach) if text.startswith(mark, stop) else -1
-        between = self._spelling.between
-        if last < 0 or text.startswith(f"{holder}{number}.", text.find(between, last) + len(between)):
-            return []
+        slack, size, width = len(self._rows) * _SLACK, len(holder), len(number)
+        least, most = max(self._length - slack, 1), self._length + slack + _OFFSETS + len(mark)
+        stop = place + size + width
         while stop >= 0 and len(numbers) < self._most:
-            if not text.startswith(holder, stop - width - len(holder)):
-                width = stop - text.rfind(".", begin, stop) - 1
-                if not text.startswith(holder, stop - width - len(holder)):
+            if not text.startswith(holder, stop - width - size):
+                width = stop - text.rfind(".", place, stop) - 1
+                if not text.startswith(holder, stop - width - size):
                     break
             numbers.append(text[stop - width : stop])
-            length = stop - begin - slack  # the next expert is about as long as this one
-            begin = stop + 1
-            stop = text.find(mark, begin + length if length > 0 else begin, stop + reach)
+            place, stop = stop, text.find(mark, stop + least, stop + most)
         if len({*numbers}) == len(numbers) and "".join(numbers).isdecimal():
             return numbers
         self._most = max(_MORE, self._most // _MORE)  # else each expert would be looked at as often as many are listed
@@ -156,13 +191,12 @@ class Experts:
             return [], place
         between = self._spelling.between
         foretold, whole = _foretold(holder, numbers, self._rows, data, self._spelling), len(numbers)
-        begin, end = place - len(between), len(foretold)
-        if not self._text.startswith(foretold, begin):
-            equal = _equal(self._text, begin, foretold)
-            whole = max(0, foretold.count(between, 0, equal) - 1) // len(self._rows)
+        end = len(foretold)
+        if not self._text.startswith(foretold, place):
+            whole = foretold.count(between, 0, _equal(self._text, place, foretold)) // len(self._rows)
             end = foretold.find(f"{between}{holder}{numbers[whole]}{self._rows[0].text}") + len(between)
         self._most = min(_MOST, max(self._most, _MORE * whole)) if whole else max(_MORE, self._most // _MORE)
-        return numbers[:whole], begin + end
+        return numbers[:whole], place + end
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
@@ -229,11 +263,12 @@ def _equal(text: str, place: int, other: str) -> int:
 
 
 def _foretold(holder: str, numbers: list[str], rows: Sequence[_Row], data: int, spelling: Spelling) -> str:
-    """The text of experts of these numbers, from the end of the tensor before them to the next name."""
+    """The text of experts of these numbers, from the first name to the next one behind them."""
     count, wide = len(numbers), len(rows)
     experts, names = [f"{spelling.between}{holder}{number}" for number in numbers], [""] * (count * wide)
     for at in range(wide):
         names[at::wide] = experts
+    names[0] = names[0][len(spelling.between) :]
     columns = (
         names,
         [row.text for row in rows] * count,

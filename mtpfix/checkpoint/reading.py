@@ -71,7 +71,7 @@ def read_checkpoint(
     with paused_collection():
         collector = Collector()
         if second:
-            second.collect(collector, files, shard_names(names))
+            second.collect(collector, files, shard_names(names), parsed)
         else:
             collect(collector, files, shard_names(names))
         index = _index(collector, files, names, parsed, problems, keep_index=keep_index, second=second)
@@ -139,14 +139,16 @@ def _index(
     second: Second | None,
 ) -> Index | None:
     name = index_name([shard.name for shard in collector.shards])
+    wanted = name in names and not keep_index
+    if wanted and second:
+        collector.settle(overlaps=False)
+        if collector.comparable and second.presume(name):
+            return Index(name)
     collector.settle()
     if name not in names:
         return None
-    comparable = not keep_index and collector.comparable
-    if comparable and second and second.presume(name):
-        return Index(name)
     raw = files.json_bytes(name)
-    if comparable and agrees(name, raw, collector.modules, collector.by_shard()):
+    if wanted and collector.comparable and agrees(name, raw, collector.modules, collector.by_shard()):
         return Index(name)
     weight_map, file, found = read_index(name, raw)
     problems += found

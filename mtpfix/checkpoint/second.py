@@ -8,28 +8,31 @@ everything else, so that halves the time. What it cannot do is done by the first
 from __future__ import annotations
 
 import marshal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from mtpfix.checkpoint.apart import Ends, Line, Process, possible
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.index_text import agrees
 from mtpfix.checkpoint.reading import Files, collect
+from mtpfix.model import JsonFile
 
 _MUCH = 4 << 20  # bytes of headers that are worth another process,
 _FEW = 4  # which as few shards are not
 _KEPT = 4 << 20
 _RIGHT = b"right"
 
+Meanwhile = Callable[[Mapping[str, JsonFile]], object]
+
 
 class Second:
     """The second reader of one checkpoint; to be used in a `with` statement, behind which it is gone.
 
-    meanwhile  what there is to do for this process while the other one begins
+    meanwhile  what there is to do for this process, with the JSON files, while the other one begins
     presumes   who uses the checkpoint asks in the end whether what was presumed is `confirmed`
     """
 
-    def __init__(self, meanwhile: Callable[[], object] = lambda: None, *, presumes: bool = False) -> None:
+    def __init__(self, meanwhile: Meanwhile = lambda _: None, *, presumes: bool = False) -> None:
         self._meanwhile, self._presumes = meanwhile, presumes
         self._process: Process | None = None
         self._here: tuple[int, bytes] | None = None  # how many shards were read here, and what they hold
@@ -42,12 +45,14 @@ class Second:
         if self._process:
             self._process.end()
 
-    def collect(self, collector: Collector, files: Files, shards: Sequence[str]) -> None:
+    def collect(
+        self, collector: Collector, files: Files, shards: Sequence[str], parsed: Mapping[str, JsonFile]
+    ) -> None:
         """Take in the shards. Raises UnreadableError for one that is broken."""
         read, there = 0, None
         if _worth_it(files, shards) and (begun := self._begun(files, shards)):
             process, ends = begun
-            self._meanwhile()
+            self._meanwhile(parsed)
             for place in ends.front():
                 collect(collector, files, shards[place : place + 1])
                 read = place + 1
@@ -67,7 +72,8 @@ class Second:
         return self._process, ends
 
     def presume(self, index: str) -> bool:
-        """Whether to go on as if an index said what the headers say: the other process looks meanwhile."""
+        """Whether to go on as if an index said what the headers say, and no expert were stored in two shards: the other
+        process looks meanwhile."""
         if self._process and self._here:
             self._asked = self._process.line.send(marshal.dumps((index, *self._here)))
         return self._asked
@@ -96,6 +102,12 @@ def _serve(files: Files, shards: Sequence[str], ends: Ends, line: Line) -> None:
         index, read, there = marshal.loads(asked)  # noqa: S302 - from this very program
         whole = Collector()
         held = whole.unpack(there, shards[:read]) and whole.unpack(here, shards[read:])
-        whole.settle()
-        right = held and whole.comparable and agrees(index, files.json_bytes(index), whole.modules, whole.by_shard())
-        line.send(_RIGHT if right else b"")
+        line.send(_RIGHT if held and _in_step(whole, index, files) else b"")
+
+
+def _in_step(whole: Collector, index: str, files: Files) -> bool:
+    """Whether every expert is stored in one shard, no tensor twice, and the index says so."""
+    if whole.overlaps():
+        return False
+    whole.settle(overlaps=False)
+    return whole.comparable and agrees(index, files.json_bytes(index), whole.modules, whole.by_shard())

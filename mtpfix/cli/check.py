@@ -13,10 +13,10 @@ from mtpfix.cli import options, remote, summary
 from mtpfix.cli.guard import tell
 from mtpfix.cli.terminal import page_for, say, write
 from mtpfix.errors import MtpfixError, UsageError
-from mtpfix.frozen import dataclass
+from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Report
 from mtpfix.output import FORMATS
-from mtpfix.output.base import CheckResult, Page
+from mtpfix.output.base import CheckResult, Format, Page
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def run(chosen: Options) -> int:
     if several and failures:
         say(f"{len(failures)} of {len(chosen.sources)} sources could not be inspected.")
     dirty = any(report.status != "clean" for report in reports)
-    return max([*failures, int(dirty and not (chosen.exit_zero or _uploaded(chosen)))])
+    return max([*failures, int(dirty and not (chosen.exit_zero or _form(chosen).uploaded))])
 
 
 @contextmanager
@@ -87,25 +87,20 @@ def _about(result: CheckResult) -> str:
     return human.summary(result)
 
 
-def _mapped(chosen: Options) -> bool:
-    """Whether the answer shows the decisions on every module."""
-    return any(form.mapped and form.check is chosen.format for form in FORMATS)
-
-
-def _uploaded(chosen: Options) -> bool:
-    """Whether the answer goes to a program that decides by itself what fails."""
-    return any(form.uploaded and form.check is chosen.format for form in FORMATS)
+def _form(chosen: Options) -> Format:
+    """The format of the answer."""
+    return next(form for form in FORMATS if form.check is chosen.format)
 
 
 def _reports(chosen: Options, failures: list[int]) -> Iterator[Report]:
     """A report for each source that can be inspected; the exit codes of the others go to `failures`."""
     from mtpfix import api
 
+    form = _form(chosen)
+    access = replace(chosen.remote.access, meanwhile=form.load)
     for source in chosen.sources:
         try:
-            yield api.check(
-                source, engines=chosen.engine, scope=chosen.scope, atlas=_mapped(chosen), access=chosen.remote.access
-            )
+            yield api.check(source, engines=chosen.engine, scope=chosen.scope, atlas=form.mapped, access=access)
         except UsageError:
             raise
         except MtpfixError as error:

@@ -6,6 +6,7 @@ A file is imported when its format writes for the first time; what each can writ
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -25,7 +26,7 @@ def _of(file: str, name: str, *writes: str, **traits: bool) -> Format:
         return write
 
     known: dict[str, Any] = {**{what: writer(what) for what in writes}, **traits}
-    return Format(name=name, **known)
+    return Format(name=name, load=partial(import_module, f"{__name__}.{file}"), **known)
 
 
 FORMATS: tuple[Format, ...] = (

@@ -350,6 +350,7 @@ class Symptom:
 class Format:
     """A format and what it can write. Every writer gives the whole text, its last line end included, or "".
 
+    load      imports what it writes with, which else the first writer does
     uploaded  another program reads it and decides what fails: findings leave the exit code at 0
     mapped    it shows the decisions on every module: the reports need their atlas
     """
@@ -366,3 +367,4 @@ class Format:
     graft: Callable[[Grafted, Page], str] | None = None
     uploaded: bool = False
     mapped: bool = False
+    load: Callable[[], object] = lambda: None

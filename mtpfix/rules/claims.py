@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mtpfix.decisions import Judge, Row, Table, World, layer_of, list_in
+from mtpfix.decisions import Asked, Judge, Row, Table, World, layer_of, list_in
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.families.conditions import holds_all
@@ -99,7 +99,8 @@ class _Home:
         self._bare: dict[int, tuple[Fragment, Mapping[str, Any], dict[Any, Any]]] = {}
         self.tables = tables
         self.after_plan = after_plan
-        self._names: dict[tuple[object, ...], frozenset[str]] = {}
+        self._names: dict[tuple[int, bool], Asked] = {}
+        self._others: dict[tuple[object, ...], Sequence[Asked]] = {}
         self._fitting: dict[tuple[str, str], frozenset[str]] = {}
         self._beside: dict[str, dict[str, str]] = {}
         self._meanings: dict[tuple[str, int], list[str]] = {}
@@ -348,26 +349,24 @@ class _Home:
         wanted: DecisionKind = "quantized" if stored.plain else "plain"
         if row.ask is None or row.ask.layer not in LIST_LAYERS or answer.decision != wanted:
             return False
-        return row.ask.runtime in self._other_names(judge, quantized=stored.plain)
+        return any(row.ask.runtime in names for names in self._other_names(judge, quantized=stored.plain))
 
-    def _other_names(self, judge: Judge, *, quantized: bool) -> frozenset[str]:
+    def _other_names(self, judge: Judge, *, quantized: bool) -> Sequence[Asked]:
         """Runtime names that the other part of the same profile asks for modules that are stored so."""
         at = (judge.profile, judge.part, quantized)
-        if at not in self._names:
+        if at not in self._others:
             tables = (table.judge for table in self.tables if table.judge.profile == judge.profile)
             others = (other for other in tables if other.part != judge.part)
-            self._names[at] = frozenset[str]().union(*(self._stored_names(other, quantized) for other in others))
-        return self._names[at]
+            self._others[at] = [self._stored_names(other, quantized) for other in others]
+        return self._others[at]
 
-    def _stored_names(self, judge: Judge, quantized: bool) -> frozenset[str]:
+    def _stored_names(self, judge: Judge, quantized: bool) -> Asked:
         """Runtime names that a judge asks for modules that are stored so; many judges ask the same."""
         at = (id(judge.rows), quantized)
         if at not in self._names:
-            self._names[at] = frozenset(
-                row.ask.runtime
-                for row in judge.every(self.world)
-                if row.ask is not None and (row.unit.stored.quantized if quantized else row.unit.stored.plain)
-            )
+            stored = ((row, row.unit.stored) for row in judge.rows)
+            rows = (row for row, held in stored if (held.quantized if quantized else held.plain))
+            self._names[at] = Asked(rows)
         return self._names[at]
 
     def _fragments(self) -> list[Fragment]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mtpfix.formats.coverage import Coverage
 from mtpfix.model import Finding
+from mtpfix.names import tensor_name
 from mtpfix.rules.base import (
     Context,
     Rule,
@@ -54,16 +55,19 @@ def check(context: Context) -> Iterator[Finding]:
 
 def _outside(context: Context) -> str:
     """The draft's tensors that no entry names, where some are named: what a pattern falls short of."""
-    names = context.world.draft_tensor_names
     fmt = context.fmt
-    lists = [fmt.exclusions(fragment.value) for fragment in context.fragments()] if fmt else []
-    entries = {entry for where in lists if where for entry in context.world.live(where.entries)}
-    covered = Coverage(fmt, entries) if fmt else None
-    left = [name for name in names if covered and not covered(name.rpartition(".")[0])]
-    if not left or len(left) == len(names):
+    if fmt is None:
         return ""
-    shown = ", ".join(left[:SHOWN]) + (" and more" if len(left) > SHOWN else "")
-    return f" Of the draft's {len(names)} tensors {len(left)} are outside every entry: {shown}."
+    lists = [fmt.exclusions(fragment.value) for fragment in context.fragments()]
+    covered = Coverage(fmt, {entry for where in lists if where for entry in context.world.live(where.entries)})
+    modules = context.world.draft_modules
+    left = [raw for raw in modules if not covered(raw.name)]
+    if not left or len(left) == len(modules):
+        return ""
+    count, total = (sum(len(raw.cells) for raw in some) for some in (left, modules))
+    names = [tensor_name(raw.name, cell.suffix) for raw in left[:SHOWN] for cell in raw.cells][:SHOWN]
+    shown = ", ".join(names) + (" and more" if count > SHOWN else "")
+    return f" Of the draft's {total} tensors {count} are outside every entry: {shown}."
 
 
 RULE = Rule(

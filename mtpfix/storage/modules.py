@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
-from itertools import compress, repeat
+from itertools import chain, compress
 from operator import not_
 
 from mtpfix import late
@@ -112,13 +112,25 @@ def _module(name: str, placed: Sequence[Placed], *, listed: bool) -> RawModule:
 # --- experts ----------------------------------------------------------------------------------------------------------
 
 
+class _Alikes(NamedTuple):
+    """Experts of one projection that are stored alike: those of blocks (numbers, tensors, shard) and single ones."""
+
+    blocks: list[tuple[tuple[str, ...], Cells, str]]
+    singles: dict[str, RawModule]
+
+    def first(self, name: str, number: str) -> RawModule:
+        """The module of some number, whose name is `name`."""
+        found = self.singles.get(number)
+        return found or next(RawModule(name, cells, shard) for held, cells, shard in self.blocks if number in held)
+
+
 def _collapsed(modules: Iterable[RawModule], blocks: Iterable[Block], kinds: _Kinds) -> Iterator[StoredModule]:
     """The modules; experts of one projection that are stored alike as one."""
-    rows: dict[_Alike, dict[str, tuple[Cells, str] | RawModule]] = {}
+    rows: dict[_Alike, _Alikes] = {}
     for block in blocks:
         for rest, cells in block.cells.items():
-            row = rows.setdefault((block.holder, True, rest, kinds.of(cells).number), {})
-            row.update(zip(block.numbers, repeat((cells, block.shard))))
+            alike = block.holder, True, rest, kinds.of(cells).number
+            rows.setdefault(alike, _Alikes([], {})).blocks.append((block.numbers, cells, block.shard))
     for module in modules:
         head, marker, rest = module.name.partition(EXPERTS)
         if not marker:
@@ -127,11 +139,15 @@ def _collapsed(modules: Iterable[RawModule], blocks: Iterable[Block], kinds: _Ki
             continue
         number, dot, projection = rest.partition(".")
         alike = head + marker, module.listed, dot + projection, kinds.of(module.cells).number
-        rows.setdefault(alike, {})[number] = module
+        rows.setdefault(alike, _Alikes([], {})).singles[number] = module
+    known: dict[tuple[object, ...], dict[str, tuple[int, ...]]] = {}  # projections of one block share its numbers
     for (holder, _, rest, _), row in rows.items():
-        for number, experts in _chosen(row.keys()).items():
-            held = row[number]
-            raw = held if isinstance(held, RawModule) else RawModule(f"{holder}{number}{rest}", *held)
+        numbers = [numbers for numbers, _, _ in row.blocks]
+        at = (*map(id, numbers), *row.singles)
+        if at not in known:
+            known[at] = _chosen(dict.fromkeys(chain(*numbers, row.singles)).keys())
+        for number, experts in known[at].items():
+            raw = row.first(f"{holder}{number}{rest}", number)
             kind = kinds.of(raw.cells)
             yield StoredModule(raw.name, kind.scheme, kind.shape, raw, experts)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).parents[2]
-MTPFIX = (sys.executable, "-m", "mtpfix")
+MTPFIX = (sys.executable, "-c", "from mtpfix.__main__ import run; run('mtpfix')")  # as the script does
 READER = (sys.executable, str(Path(__file__).with_name("reader.py")))
 # As it runs once it is installed: with its bytecode kept, and this tree's mtpfix before any other.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

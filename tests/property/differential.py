@@ -25,6 +25,7 @@ from safetensors import SafetensorError, deserialize
 from shards import data_size
 
 from mtpfix.checkpoint.canonical import Tails, fold
+from mtpfix.checkpoint.experts import Seen
 from mtpfix.checkpoint.headers import METADATA, decode, header_length
 from mtpfix.errors import UnreadableError
 from mtpfix.names import tensor_name
@@ -147,7 +148,9 @@ def ours(file: bytes) -> tuple[Rows | None, Rows | None]:
     except UnreadableError:
         careful = None
     length = int.from_bytes(file[:8], "little")
-    folded = fold(file[8 : 8 + length], len(file) - 8 - length, Tails())
+    root, seen = Tails(), Seen()
+    for _ in range(2):  # the second time as a header of a checkpoint of which one like it was read
+        folded = fold(file[8 : 8 + length], len(file) - 8 - length, root, seen)
     if folded is None:
         return careful, None
     fast = {(tensor_name(name, cell[0]), cell[1], cell[2]) for name, cells in folded.modules.items() for cell in cells}

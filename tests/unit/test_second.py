@@ -7,9 +7,9 @@ import os
 import signal
 import threading
 import time
-from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 from shards import write_index, write_shard
@@ -69,8 +69,7 @@ def test_it_is_the_same_checkpoint(place: Path, monkeypatch: pytest.MonkeyPatch)
     unpacked: list[str] = []
     whole = Collector.unpack
     monkeypatch.setattr(Collector, "unpack", lambda self, *what: unpacked.extend(what[1]) or whole(self, *what))
-    waiting = partial(time.sleep, 0.2)  # while the other process reads some
-    with Second(waiting) as reader:
+    with Second(lambda _: time.sleep(0.2)) as reader:  # while the other process reads some
         assert read(Source("local", str(place)), Access(forks=True), second=reader) == alone(place)
     assert unpacked
     assert unpacked == [f"model-{number}.safetensors" for number in range(7)][-len(unpacked) :]
@@ -264,3 +263,39 @@ def test_an_index_that_somebody_writes_meanwhile_is_seen(whole: Path, monkeypatc
 
     monkeypatch.setattr(Second, "confirmed", written)
     assert told(whole, forks=True) == told(whole, forks=False)
+
+
+@pytest.mark.usefixtures("worth_it")
+@pytest.mark.parametrize("copied", [False, True])
+def test_experts_that_lie_in_two_shards_are_seen(whole: Path, copied: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of experts that are held many at a time the other process alone sees it, and all is read again."""
+    spec = ("BF16", (4, 4)) if copied else ("F32", (1,))
+    name = "weight" if copied else "weight_scale"
+    tensors = {f"model.layers.2.mlp.experts.{expert}.down_proj.{name}": spec for expert in range(1, 11)}
+    write_shard(whole / "model-7.safetensors", tensors)
+    index = whole / "model.safetensors.index.json"
+    held = json.loads(index.read_text())["weight_map"] | dict.fromkeys(tensors, "model-7.safetensors")
+    write_index(whole, held)
+    found: list[bool] = []
+    confirmed = Second.confirmed
+    monkeypatch.setattr(Second, "confirmed", lambda self: found.append(confirmed(self)) or found[-1])
+    assert told(whole, forks=True) == told(whole, forks=False)
+    assert found == [False, True]
+
+
+@pytest.mark.usefixtures("worth_it")
+def test_what_stops_an_analysis_of_something_presumed_is_no_answer(
+    whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mtpfix import analysis
+
+    analyse, index = analysis.analyse, whole / "model.safetensors.index.json"
+    index.write_text(index.read_text().replace('"spread.weight"', '"ghost.weight"'))
+
+    def stopped(checkpoint: Checkpoint, **asked: Any) -> Report:
+        if not checkpoint.index or not checkpoint.index.ghosts:
+            raise UnreadableError("too much", subject="model-1.safetensors")
+        return analyse(checkpoint, **asked)
+
+    monkeypatch.setattr(analysis, "analyse", stopped)
+    assert "MTP011" in {finding.rule for finding in told(whole, forks=True).findings}
