@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import BinaryIO, NoReturn
+from typing import NoReturn
 
 _LENGTH = 8
 _FRONT, _BACK = 0, 1
+_PATIENCE = 0.5  # seconds between two looks at a process that says nothing
 
 
 def possible() -> bool:
@@ -22,29 +23,48 @@ def possible() -> bool:
 class Line:
     """A line to another process. What does not arrive whole does not arrive."""
 
-    def __init__(self, reading: int, writing: int) -> None:
-        self._reading: BinaryIO = open(reading, "rb")  # noqa: SIM115 - closed below
-        self._writing: BinaryIO = open(writing, "wb")  # noqa: SIM115
+    def __init__(self, reading: int, writing: int, stopped: Callable[[], bool] | None = None) -> None:
+        """`stopped`: whether the other process is at a halt, so that there is no use in waiting for it."""
+        self._reading, self._writing, self._stopped = reading, writing, stopped
+        os.set_blocking(writing, False)
 
     def send(self, message: bytes) -> bool:
         """Whether it could be sent."""
+        left = memoryview(len(message).to_bytes(_LENGTH, "little") + message)
         try:
-            self._writing.write(len(message).to_bytes(_LENGTH, "little") + message)
-            self._writing.flush()
+            while left and self._ready((), (self._writing,)):
+                left = left[os.write(self._writing, left) :]
         except OSError:
             return False
+        return not left
+
+    def receive(self) -> bytes | bytearray | None:
+        """The next message, once it is there; None where the other process has ended or is stopped instead."""
+        length = self._read(_LENGTH)
+        return None if length is None else self._read(int.from_bytes(length, "little"))
+
+    def _read(self, count: int) -> bytearray | None:
+        data = bytearray(count)
+        left = memoryview(data)
+        while left:
+            got = os.readv(self._reading, [left]) if self._ready((self._reading,), ()) else 0
+            if not got:
+                return None
+            left = left[got:]
+        return data
+
+    def _ready(self, reading: Sequence[int], writing: Sequence[int]) -> bool:
+        """Waits until something can be read or written; False where nothing will be."""
+        from select import select  # no large checkpoint, no second process
+
+        while not any(select(reading, writing, (), _PATIENCE)):
+            if self._stopped and self._stopped():
+                return False
         return True
 
-    def receive(self) -> bytes | None:
-        """The next message, once it is there; None where the other process has ended instead."""
-        length = int.from_bytes(self._reading.read(_LENGTH).ljust(_LENGTH, b"\xff"), "little", signed=True)
-        message = self._reading.read(length) if length >= 0 else b""
-        return message if len(message) == length else None
-
     def close(self) -> None:
-        for file in (self._reading, self._writing):
-            with suppress(OSError):  # what was not sent
-                file.close()
+        for end in (self._reading, self._writing):
+            os.close(end)
 
 
 class Process:
@@ -65,7 +85,11 @@ class Process:
             _work(work, ours[0], theirs[1], (ours[1], theirs[0]))
         os.close(ours[0])
         os.close(theirs[1])
-        self.line = Line(theirs[0], ours[1])
+        self.line = Line(theirs[0], ours[1], self._is_stopped)
+
+    def _is_stopped(self) -> bool:
+        """Whether somebody has stopped it (SIGSTOP); it may go on later, but who waits would hang."""
+        return os.waitid(os.P_PID, self._child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
     def end(self) -> None:
         """It is gone, whatever it was doing."""

@@ -117,7 +117,7 @@ class Collector:
         ]
         return marshal.dumps((self.plain, [[tuple(cell) for cell in cells] for cells in table], rows))
 
-    def unpack(self, packed: bytes, shards: Sequence[str]) -> bool:
+    def unpack(self, packed: bytes | bytearray, shards: Sequence[str]) -> bool:
         """Take in these shards of another collector, as if they had been added here; False where it lacks one."""
         plain, table, rows = marshal.loads(packed)  # noqa: S302 - from this very program
         by_name = {row[0]: row for row in rows}

@@ -109,7 +109,12 @@ def test_what_the_other_process_cannot_do_is_done_here(place: Path, monkeypatch:
     def failing(self: Collector) -> bytes:
         raise MemoryError
 
-    for broken in (killed, failing):
+    def stopped(self: Collector) -> bytes:
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return packed(self)
+
+    for broken in (killed, stopped, failing):
         monkeypatch.setattr(Collector, "packed", broken)
         assert together(place) == alone(place)
 
@@ -151,13 +156,36 @@ def test_two_ends_meet(turns: tuple[int, ...]) -> None:
 
 
 def test_messages_come_whole_or_not_at_all() -> None:
-    process = apart.Process(lambda line: (line.send(b""), line.send(line.receive() or b""), line._writing.write(b"\5")))
+    process = apart.Process(
+        lambda line: (line.send(b""), line.send(line.receive() or b""), os.write(line._writing, b"\5"))
+    )
     assert process.line.receive() == b""
     assert process.line.send(b"x" * 200_000)
     assert process.line.receive() == b"x" * 200_000
     assert process.line.receive() is None
     assert process.line.receive() is None
     assert not process.line.send(b"x" * 200_000)
+    process.end()
+
+
+def test_nobody_waits_for_a_process_that_is_stopped() -> None:
+    """Not for what it says, nor for it to take what is too much for a pipe, nor for the rest of a message."""
+
+    def half(line: apart.Line) -> None:
+        os.write(line._writing, (300_000).to_bytes(8, "little") + b"x" * 5000)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    for process in (apart.Process(lambda _: os.kill(os.getpid(), signal.SIGSTOP)), apart.Process(half)):
+        assert process.line.receive() is None
+        assert not process.line.send(b"x" * 2_000_000)
+        process.end()
+
+
+def test_a_process_that_was_stopped_for_a_moment_is_waited_for() -> None:
+    process = apart.Process(lambda line: (time.sleep(1.2), line.send(b"x" * 300_000)))
+    os.kill(process._child, signal.SIGSTOP)
+    os.kill(process._child, signal.SIGCONT)
+    assert process.line.receive() == b"x" * 300_000
     process.end()
 
 
@@ -228,6 +256,31 @@ def test_an_index_that_is_not_is_told_of_as_ever(whole: Path, change: str, monke
             said.append(str(error))
     assert said[0] == said[1]
     assert any(word in said[0] for word in ("MTP011", "index.json: "))
+
+
+@pytest.mark.usefixtures("worth_it")
+@pytest.mark.parametrize("ghosts", [0, 6000])
+def test_nothing_is_refused_for_what_was_presumed(whole: Path, ghosts: int) -> None:
+    """A list may be as long as the index names modules for, those that are nowhere among them; a broken index is told
+    of before a list that is too long."""
+    config = {"architectures": ["DeepseekV3ForCausalLM"], "quantization_config": {"quant_method": "fp8"}}
+    config["quantization_config"]["ignored_layers"] = [f"x.{number}" for number in range(11_000)]  # type: ignore[index]
+    (whole / "config.json").write_text(json.dumps(config))
+    index = whole / "model.safetensors.index.json"
+    if ghosts:
+        value = json.loads(index.read_text())
+        value["weight_map"] |= {f"mtp.{number}.weight": "model-6.safetensors" for number in range(ghosts)}
+        index.write_text(json.dumps(value, indent=2))
+    else:
+        index.write_text(index.read_text()[:-9])
+    said = []
+    for forks in (False, True):
+        try:
+            said.append(repr(told(whole, forks=forks)))
+        except UnreadableError as error:
+            said.append(str(error))
+    assert said[0] == said[1]
+    assert ("MTP011" if ghosts else "index.json: line") in said[0]
 
 
 @pytest.mark.usefixtures("worth_it")
