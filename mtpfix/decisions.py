@@ -980,8 +980,16 @@ def tables(world: World, all_judges: Sequence[Judge], files: Mapping[str, JsonFi
             if place not in shared:
                 shared[place] = {SPARSE: sparse(world, fragment.value, asked)} if fragment else {}
             known[at] = _decided(world, judge, fragment, judge.rows, shared[place])
+            if fragment:  # which lives as long as its id counts
+                world.kept["told", judge.signature, id(fragment.value)] = fragment.value, known[at]
         out.append(Table(judge, fragment, known[at]))
     return tuple(out)
+
+
+def recalled(world: World, signature: tuple[object, ...], value: Mapping[str, Any]) -> Decided | None:
+    """What judges of a signature decide under a config, where tables were made of it."""
+    found = world.kept.get(("told", signature, id(value)))
+    return found and found[1]
 
 
 def tables_under(world: World, all_judges: Sequence[Judge], fragment: Fragment) -> tuple[Table, ...]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from mtpfix import late
 from mtpfix.alike import NONE, Alike
-from mtpfix.decisions import Judge, Row, Unit, World, idle_in, listed, names_asked
+from mtpfix.decisions import Judge, Row, Unit, World, idle_in, listed, names_asked, recalled
 from mtpfix.engines.base import Matcher
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
@@ -187,17 +187,18 @@ class Solver:
         }
         newest = {(judge.signature, id(bench)) for bench in benches for judge in bench.judges if judge.profile.latest}
         self.newest = tuple(at for at, seat in enumerate(seats) if seat in newest)
-        self.judges = tuple(judge for _, judge, _ in seats.values())
-        self.members = tuple(names for _, _, names in seats.values())
+        self.judges = tuple(judge for _, judge, _, _ in seats.values())
+        self.members = tuple(names for _, _, names, _ in seats.values())
+        self._places = tuple((signature, seat[3]) for (signature, _), seat in seats.items())
         self.weights = tuple(tuple(row.questions for row in judge.rows) for judge in self.judges)
-        self._benches = tuple(bench for bench, _, _ in seats.values())
+        self._benches = tuple(bench for bench, *_ in seats.values())
         self._spent = 0
         self._known: dict[tuple[tuple[int, ...], tuple[str, ...]], Verdicts] = {}
         self._judged: dict[tuple[int, str, str], bool] = {}
         self._matchers: dict[tuple[int, tuple[int, ...]], Matcher] = {}
         self._without: dict[tuple[int, tuple[int, ...]], tuple[Mapping[str, Any], dict[Any, Any]]] = {}
         lost = colliding(benches)
-        self._ceded = {id(judge) for at, (_, judge, _) in seats.items() if at in lost}
+        self._ceded = {id(judge) for at, (_, judge, *_) in seats.items() if at in lost}
         self._left: dict[int, tuple[tuple[int, ...], list[tuple[int, Any]]]] = {}
         self._idle = self._stood_for()
         if len(where.entries) - len(self._idle) > MANY:
@@ -266,10 +267,18 @@ class Solver:
         benches = {id(bench): bench for bench in self._benches}
         values = {at: self._value(bench, gone, entries) for at, bench in benches.items()}
         shared: dict[int, dict[Any, Any]] = {at: {} for at in benches}
+        as_it_is = gone == self._idle and not entries
         return tuple(
-            judge.answers(self.world, values[id(bench)], shared=shared[id(bench)])
-            for judge, bench in zip(self.judges, self._benches, strict=True)
+            (as_it_is and self._recalled(at, bench))
+            or judge.answers(self.world, values[id(bench)], shared=shared[id(bench)])
+            for at, (judge, bench) in enumerate(zip(self.judges, self._benches, strict=True))
         )
+
+    def _recalled(self, at: int, bench: Bench) -> tuple[Answer, ...]:
+        """What a judge says of the list as it is, where it was asked about that with all of its rows; else nothing."""
+        signature, places = self._places[at]
+        decided = recalled(self.world, signature, bench.value)
+        return tuple(decided[place][1] for place in places) if decided else ()
 
     def _value(self, bench: Bench, gone: tuple[int, ...], entries: Sequence[str]) -> Mapping[str, Any]:
         """A bench's config for a trial. What is idle is taken out of a list once, not for each trial."""
@@ -948,15 +957,17 @@ class _Compacted:
     """Judges with one row for each question; what many judges ask is looked at once, and stays one object."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[object, tuple[Row, ...], tuple[tuple[str, ...], ...]]] = {}
+        self._known: dict[int, tuple[object, tuple[Row, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]] = {}
 
-    def of(self, judge: Judge) -> tuple[Judge, tuple[tuple[str, ...], ...]]:
-        """The judge, and the names of the units that ask each question."""
+    def of(self, judge: Judge) -> tuple[Judge, tuple[tuple[str, ...], ...], tuple[int, ...]]:
+        """The judge, the names of the units that ask each question, and the place of its row."""
         at = id(judge.rows)
         if at not in self._known:
-            self._known[at] = judge.rows, *compact(judge.rows)
-        _, rows, names = self._known[at]
-        return replace(judge, rows=rows), names
+            rows, names = compact(judge.rows)
+            place = {id(row): at for at, row in enumerate(judge.rows)}
+            self._known[at] = judge.rows, rows, names, tuple(place[id(row)] for row in rows)
+        _, rows, names, places = self._known[at]
+        return replace(judge, rows=rows), names, places
 
 
 def compact(rows: Iterable[Row]) -> tuple[tuple[Row, ...], tuple[tuple[str, ...], ...]]:
