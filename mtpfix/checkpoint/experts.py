@@ -25,6 +25,7 @@ _SCALAR = 4  # bytes of a scale that is one number
 _MOST_SCALARS, _CHUNK = 1 << 16, 1 << 8
 _OFFSETS = 64  # characters that a number and two offsets take at most
 _MOST_SEEN = 1 << 10  # kinds of experts that are remembered
+_TRIES, _WORTH = 32, 4  # how often in vain experts may be compared with remembered ones, and how much a hit is worth
 
 
 class Spelling(NamedTuple):
@@ -97,7 +98,7 @@ class Experts:
         self._holder = ""
         self._rows: list[_Row] = []  # of the expert before
         self._length = 0  # characters that one with these rows takes
-        self._most = _MOST
+        self._most, self._tries = _MOST, _TRIES
         self._known: dict[tuple[str, str], list[str]] = {}  # holder and number -> those that followed, itself first
         self._single: dict[str, set[str]] = {}  # holder -> numbers of the experts in `modules`
 
@@ -120,6 +121,7 @@ class Experts:
             taken = self._take(holder, number, place, data)
             if taken:
                 self.at, self._seen[first] = "", rows
+                self._tries = min(_TRIES, self._tries + _WORTH)
                 return taken
         self.at, self._holder, self._rows = expert, holder, []
         if expert:
@@ -131,8 +133,9 @@ class Experts:
         before = self._rows
         if holder == self._holder and 0 < len(before) <= _MOST_ROWS and before[0][:2] == first:
             yield before
-        known = self._seen.get(first) if holder else None
+        known = self._seen.get(first) if holder and self._tries else None
         if known and known is not before:
+            self._tries -= 1
             yield known
         if len(self._seen) >= _MOST_SEEN:
             self._seen.clear()
