@@ -166,11 +166,16 @@ def _cited(entry: Entry) -> Entry:
     return Entry(entry.written, entry.pointer, entry.written)
 
 
+def _on(name: str, release: str) -> bool:
+    """Whether a release has a change."""
+    return at_least(release, _SINCE[name])
+
+
 def _shard(described: Described, shard: str, release: str) -> Entry | None:
     """What is said of a shard; None where a replicated v_proj may be missing."""
     front, _, leaf = shard.rpartition(".")
     said = described.get(shard)
-    replicated = leaf == "v_proj" and at_least(release, _SINCE["value-shard-may-be-missing"])
+    replicated = leaf == "v_proj" and _on("value-shard-may-be-missing", release)
     if said is None and replicated and all(described.get(f"{front}.{name}") for name in ("q_proj", "k_proj")):
         return None
     return said or described.required(shard)
@@ -184,7 +189,7 @@ def _shards(name: str, packed: Packed) -> Iterable[str]:
 def _head(described: Described, runtime: str, release: str) -> str:
     """The name that is looked up: of a head that the description names under its wrapper, that one."""
     wrapped = "language_model.lm_head"
-    if runtime != "lm_head" or described.get(runtime) or not at_least(release, _SINCE["wrapped-head"]):
+    if runtime != "lm_head" or described.get(runtime) or not _on("wrapped-head", release):
         return runtime
     return wrapped if described.get(wrapped) else runtime
 
@@ -194,8 +199,7 @@ def _says(described: Described, shards: Iterable[str]) -> bool:
 
 
 def _lets_heads_be(release: str) -> bool:
-    plain_since, raises_since = _SINCE["undescribed-head-plain"], _SINCE["undescribed-head-raises"]
-    return at_least(release, plain_since) and not at_least(release, raises_since)
+    return _on("undescribed-head-plain", release) and not _on("undescribed-head-raises", release)
 
 
 class VllmAscend:
