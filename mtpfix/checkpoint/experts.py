@@ -24,6 +24,7 @@ _SLACK = 4  # characters by which a number and two offsets are shorter than thos
 _SCALAR = 4  # bytes of a scale that is one number
 _MOST_SCALARS, _CHUNK = 1 << 16, 1 << 8
 _OFFSETS = 64  # characters that a number and two offsets take at most
+_BEHIND = "\0"  # experts that were taken: whatever comes is another
 _MOST_SEEN = 1 << 10  # kinds of experts that are remembered
 _TRIES, _WORTH = 32, 4  # how often in vain experts may be compared with remembered ones, and how much a hit is worth
 
@@ -117,10 +118,12 @@ class Experts:
         holder, dot, number = expert.rpartition(".")
         holder += dot
         for rows in self._likely(holder, first):
+            if rows is not self._rows:  # where an expert stands must not hang on what other headers hold
+                self._part(holder, {number: None})
             self._holder, self._rows = holder, rows
             taken = self._take(holder, number, place, data)
             if taken:
-                self.at, self._seen[first] = "", rows
+                self.at, self._seen[first] = _BEHIND, rows
                 self._tries = min(_TRIES, self._tries + _WORTH)
                 return taken
         self.at, self._holder, self._rows = expert, holder, []
@@ -211,7 +214,8 @@ class Experts:
         runs, left = self.runs.setdefault(holder, []), dict.fromkeys(numbers)
         if len(runs) >= _MOST_RUNS:
             self._part(holder, left)
-        self._keep_singly(holder, self._single.get(holder, set()).intersection(left), tails, left)
+        single = self._single.get(holder, set())
+        self._keep_singly(holder, [number for number in left if number in single], tails, left)
         for run in tuple(runs):
             common = [*left] if run.numbers == left else [number for number in run.numbers if number in left]
             if 0 < len(common) < len(run.numbers):
@@ -222,8 +226,9 @@ class Experts:
                 left = {number: None for number in left if number not in run.numbers}
             if not left:
                 return
-        runs.append(Run(left, {}, len(self._modules)))
-        self._lead(runs[-1], tails)
+        if left:
+            runs.append(Run(left, {}, len(self._modules)))
+            self._lead(runs[-1], tails)
 
     def _lead(self, run: Run, tails: Mapping[str, Sequence[str]]) -> None:
         for rest, added in tails.items():

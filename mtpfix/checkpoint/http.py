@@ -199,7 +199,7 @@ class Session:
                     self._access.traffic.add(received=response.num_bytes_downloaded)
         except OfflineModeIsEnabled:
             raise self._fault("offline mode is on (HF_HUB_OFFLINE)", "unset it, or give a folder or bundle") from None
-        except (errors.HTTPError, errors.InvalidURL, OSError) as error:
+        except (errors.HTTPError, errors.InvalidURL, OSError, UnicodeError) as error:  # the last: a host that is none
             raise self._failed(error, errors) from None
 
     def _read(self, response: Any, path: str, span: tuple[int, int] | None, limit: int) -> Answer:

@@ -6,18 +6,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 from lengths import many
 from shards import Spec, data_size
 
-from mtpfix.checkpoint.canonical import Tails, fold
+from mtpfix.checkpoint.canonical import Folded, Tails, fold
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.experts import Seen
 from mtpfix.checkpoint.headers import LENGTH_BYTES, decode
 from mtpfix.checkpoint.index_text import agrees
 from mtpfix.errors import UnreadableError
-from mtpfix.model import Checkpoint, Source
+from mtpfix.model import Checkpoint, RawModule, Source
+from mtpfix.modules import Modules
 from mtpfix.names import split_name
 from mtpfix.storage.modules import stored_modules
 
@@ -125,6 +127,12 @@ def quick(raw: bytes, size: int, *before: tuple[bytes, int]) -> Found | None:
     return found
 
 
+def placed(folded: Folded) -> list[str]:
+    """The names in the order in which reports tell them."""
+    singles = {name: RawModule(name, cells, "f") for name, cells in folded.singles.items()}
+    return [*Modules(singles, folded.blocks)]
+
+
 @many(150)
 @given(tensors(), st.booleans())
 def test_the_fast_way_finds_what_the_careful_one_finds(rows: list[Row], loose: bool) -> None:
@@ -228,3 +236,26 @@ def indexed(members: Sequence[tuple[str, str]], spelling: tuple[str, str]) -> by
     comma, colon = spelling
     body = comma.join(f"{json.dumps(name)}{colon}{json.dumps(shard)}" for name, shard in members)
     return f'{{\n  "metadata": {{}},\n  "weight_map": {{\n{body}\n  }}\n}}\n'.encode()
+
+
+@pytest.mark.parametrize("order", ["by expert", "by projection", "library", "one is odd"])
+def test_where_an_expert_stands_does_not_hang_on_other_headers(order: str) -> None:
+    """Two processes read a checkpoint from both ends, and what each has seen differs from time to time."""
+    names = [f"l.{layer}.mlp.experts.{number}.{projection}" for layer in (1, 0) for number in range(9)
+             for projection in ("up", "down")]  # fmt: skip
+    if order == "by projection":
+        names.sort(key=lambda name: (name[:3], name.endswith("down")))
+    rows = [(f"{name}.{suffix}", spec) for name in names for suffix, spec in LINEAR.items()]
+    if order == "library":
+        rows.sort(key=lambda row: (RANK[row[1][0]], row[0]))
+    if order == "one is odd":
+        rows = [(name, ("F32", (2,)) if ".4.down.input" in name else spec) for name, spec in rows]
+    raw, size = spelled([*rows, ("l.0.norm.weight", ("BF16", (2,)))])
+    fresh, root, seen = fold(raw, size, Tails()), Tails(), Seen()
+    fold(*spelled([(name.replace("l.", "k."), spec) for name, spec in rows[30:]]), root, seen)
+    for _ in range(2):
+        again = fold(raw, size, root, seen)
+        assert fresh is not None
+        assert again is not None
+        assert placed(again) == placed(fresh)
+        assert [*again.modules] == [*fresh.modules]
