@@ -28,7 +28,7 @@ from mtpfix.model import Answer, Cause, Part
 from mtpfix.modules import EXPERT_NUMBER
 from mtpfix.regexes import is_valid
 from mtpfix.rules.entries import means
-from mtpfix.verdicts import mismatch
+from mtpfix.verdicts import Mismatch, leaves_beside, mismatch
 
 Role = Literal["faithful", "stripped", "alias"]
 Verdicts = tuple[tuple[Answer, ...], ...]
@@ -194,11 +194,13 @@ class Solver:
         self._benches = tuple(bench for bench, *_ in seats.values())
         self._spent = 0
         self._known: dict[tuple[tuple[int, ...], tuple[str, ...]], Verdicts] = {}
-        self._judged: dict[tuple[int, str, str], bool] = {}
+        self._judged: dict[tuple[int, int, str, tuple[str, ...]], bool] = {}
+        self._leaves = tuple(leaves_beside(world, judge) for judge in self.judges)
+        self._plain: dict[tuple[int, int], set[str]] = {}
         self._matchers: dict[tuple[int, tuple[int, ...]], Matcher] = {}
         self._without: dict[tuple[int, tuple[int, ...]], tuple[Mapping[str, Any], dict[Any, Any]]] = {}
         lost = colliding(benches)
-        self._ceded = {id(judge) for at, (_, judge, *_) in seats.items() if at in lost}
+        self._ceded = {at for at, seat in enumerate(seats) if seat in lost}
         self._left: dict[int, tuple[tuple[int, ...], list[tuple[int, Any]]]] = {}
         self._idle = self._stood_for()
         if len(where.entries) - len(self._idle) > MANY:
@@ -210,43 +212,55 @@ class Solver:
 
         An entry that is at fault in one engine and serves another stays where no other spelling suits both.
         """
+        found = Solution(self.fragment, self.where, (), ())
         with suppress(_Spent):
-            for removed in self._removals(malformed):
-                found = self._worked_out(removed)
-                if found is not None:
-                    return found
-        return Solution(self.fragment, self.where, (), ())
-
-    def _removals(self, malformed: Callable[[str], bool]) -> Iterator[tuple[int, ...]]:
-        """Places of entries to take out: all that are at fault, those of them that nobody misses, none."""
-        gone = self._gone(malformed)
-        yield gone
-        some = self._unmissed(gone)
-        if some not in (gone, ()):
-            yield some
-        if gone:
-            yield ()
-
-    def _unmissed(self, gone: tuple[int, ...]) -> tuple[int, ...]:
-        """The places whose entries can go one after the other, mend something and harm nothing, of some few."""
-        found: tuple[int, ...] = ()
-        state, texts = self.base, dict.fromkeys(_entries_at(self.where, gone))
-        for text in texts if len(texts) <= FEW else ():
-            more = tuple(sorted({*found, *_places(self.where, {text})}))
-            after = self._try(more, ())
-            if not self._harmed(state, after) and self._faults(after) < self._faults(state):
-                found, state = more, after
+            gone = self._gone(malformed)
+            while (better := self._better(found, gone)) is not None:
+                found = better
+                if set(gone).issubset(found.removed):
+                    break
         return found
 
-    def _worked_out(self, removed: tuple[int, ...]) -> Solution | None:
-        """The change in which some entries go; None where it harms something or mends nothing."""
-        added = self._faithful(removed)
+    def _better(self, found: Solution, gone: tuple[int, ...]) -> Solution | None:
+        """A change that mends more than the one that was found, and leaves nothing worse; None where there is none."""
+        tried = (self._worked_out(removed, found) for removed in self._removals(found, gone))
+        return next((better for better in tried if better is not None), None)
+
+    def _removals(self, found: Solution, gone: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Places of entries to take out: all that are at fault, those of them that nobody misses, those found."""
+        most = tuple(dict.fromkeys((*found.removed, *gone)))
+        yield most
+        some = self._unmissed(found, most)
+        if set(some) not in (set(most), set(found.removed)):
+            yield some
+        if most != found.removed:
+            yield found.removed
+
+    def _unmissed(self, found: Solution, gone: tuple[int, ...]) -> tuple[int, ...]:
+        """The places whose entries can go one after the other, mend something and harm nothing, of some few."""
+        entries = self._entries(found.added)
+        removed, state = found.removed, self._try(found.removed, entries)
+        texts = dict.fromkeys(_entries_at(self.where, set(gone).difference(removed)))
+        for text in texts if len(texts) <= FEW else ():
+            more = tuple(sorted({*removed, *_places(self.where, {text})}))
+            after = self._try(more, entries)
+            if not self._harmed(state, after) and self._faults(after) < self._faults(state):
+                removed, state = more, after
+        return removed
+
+    def _worked_out(self, removed: tuple[int, ...], found: Solution) -> Solution | None:
+        """A change that was found with more entries gone, and what has to come then; None where it harms something or
+        mends nothing more."""
+        before = self._try(found.removed, self._entries(found.added))
+        added = self._faithful(removed, found.added)
         if removed or added or not self._settled():
             added = self._aliases(removed, added)
         added = self._pruned(removed, added)
         removed, added = self._cancelled(removed, added)
-        final = self._try(removed, self._entries(added))
-        if self._faults(final) >= self._faults(self.base) or self._harmed(self.base, final):
+        after = self._try(removed, self._entries(added))
+        if self._faults(after) >= self._faults(before) or self._harmed(before, after):
+            return None
+        if before is not self.base and self._harmed(self.base, after):
             return None
         return Solution(self.fragment, self.where, removed, added)
 
@@ -360,35 +374,53 @@ class Solver:
         names |= {ask.runtime for _, ask, _ in asked}
         return frozenset(word for name in names for word in _words(name)).union(_UNSPECIFIC)
 
-    def _wrong(self, judge: Judge, row: Row, answer: Answer) -> bool:
-        """Whether a decision contradicts how the module is stored, in a way that hurts in this engine."""
+    def _wrong(self, at: int, row: Row, answer: Answer, state: Verdicts) -> bool:
+        """Whether a judge's decision contradicts how the module is stored, in a way that hurts in this engine."""
         if not contradicts(row.unit, answer):
             return False
-        at = (id(row), judge.profile.first, answer.decision + answer.scheme)
-        if at not in self._judged:
-            self._judged[at] = self._hurts(judge, row, answer)
-        return self._judged[at]
+        beside = self._beside(at, row, state) if self._leaves[at] else ()
+        key = (id(row), at, answer.decision + answer.scheme, beside)
+        if key not in self._judged:
+            self._judged[key] = self._hurts(at, row, answer, beside)
+        return self._judged[key]
 
-    def _hurts(self, judge: Judge, row: Row, answer: Answer) -> bool:
+    def _hurts(self, at: int, row: Row, answer: Answer, beside: tuple[str, ...]) -> bool:
         """Whether a decision keeps a module from loading, and a fault that strikes every decision alike does not."""
-        found = mismatch(self.world, judge, self.fragment.value, row, answer)
+        found = self._mismatch(at, row, answer, beside)
         if found is None or found.fault is None or not row.unit.stored.plain:
             return found is not None
-        listed = mismatch(self.world, judge, self.fragment.value, row, Answer("plain", Cause()))
+        listed = self._mismatch(at, row, Answer("plain", Cause()), beside)
         return listed is None or listed.fault is not found.fault
 
-    def _pairs(self, state: Verdicts) -> Iterator[tuple[Judge, Row, Answer]]:
-        for judge, answers in zip(self.judges, state, strict=True):
+    def _mismatch(self, at: int, row: Row, answer: Answer, beside: tuple[str, ...]) -> Mismatch | None:
+        return mismatch(self.world, self.judges[at], self._benches[at].value, row, answer, beside)
+
+    def _beside(self, at: int, row: Row, state: Verdicts) -> tuple[str, ...]:
+        """Of the leaves beside a module by which a judge's faults go, those that are decided plain."""
+        leaves = self._leaves[at]
+        if leaves and (at, id(state)) not in self._plain:  # a state lives as long as the solver
+            self._plain[at, id(state)] = {
+                name
+                for answer, names in zip(state[at], self.members[at], strict=True)
+                if answer.decision == "plain"
+                for name in names
+                if name.rpartition(".")[2] in leaves
+            }
+        head = row.unit.name.rpartition(".")[0]
+        return tuple(leaf for leaf in leaves if f"{head}.{leaf}" in self._plain[at, id(state)])
+
+    def _pairs(self, state: Verdicts) -> Iterator[tuple[int, Row, Answer]]:
+        for at, (judge, answers) in enumerate(zip(self.judges, state, strict=True)):
             for row, answer in zip(judge.rows, answers, strict=True):
-                yield judge, row, answer
+                yield at, row, answer
 
     def _faults(self, state: Verdicts) -> int:
         return sum(
             weight
-            for judge, answers, weights in zip(self.judges, state, self.weights, strict=True)
-            if id(judge) not in self._ceded
+            for at, (judge, answers, weights) in enumerate(zip(self.judges, state, self.weights, strict=True))
+            if at not in self._ceded
             for row, answer, weight in zip(judge.rows, answers, weights, strict=True)
-            if self._wrong(judge, row, answer)
+            if self._wrong(at, row, answer, state)
         )
 
     def _harmed(self, before: Verdicts, after: Verdicts) -> bool:
@@ -397,10 +429,10 @@ class Solver:
         What a draft got right by accident, under names that are the target's (`colliding`), may become wrong.
         """
         return any(
-            (id(judge) not in self._ceded and self._wrong(judge, row, new) and not self._wrong(judge, row, old))
+            (at not in self._ceded and self._wrong(at, row, new, after) and not self._wrong(at, row, old, before))
             or (not row.unit.stored.plain and (old.decision, new.decision) == ("quantized", "plain"))
-            for (judge, row, old), (_, _, new) in zip(self._pairs(before), self._pairs(after), strict=True)
-            if old.decision != new.decision or old.scheme != new.scheme
+            for (at, row, old), (_, _, new) in zip(self._pairs(before), self._pairs(after), strict=True)
+            if self._leaves[at] or old.decision != new.decision or old.scheme != new.scheme
         )
 
     def _settled(self) -> bool:
@@ -409,7 +441,7 @@ class Solver:
         Then what an older one lacks is that release's fault; the list is not rewritten in its words alone.
         """
         return bool(self.newest) and not any(
-            self._wrong(self.judges[at], row, answer)
+            self._wrong(at, row, answer, self.base)
             for at in self.newest
             for row, answer in zip(self.judges[at].rows, self.base[at], strict=True)
         )
@@ -423,7 +455,7 @@ class Solver:
         goes only where it was meant for a module that is decided wrongly, and no engine makes sense of it.
         """
         missing = self._missing_names(self.base)
-        cited = {entry for judge, row, answer in self._pairs(self.base) for entry in _cited(judge, row, answer)}
+        cited = self._named
         texts = {
             entry
             for _, entry in self._live
@@ -457,27 +489,45 @@ class Solver:
         return broken if broken and self._faults(self._try(broken, ())) < self._faults(self.base) else ()
 
     def _vain(self, removed: tuple[int, ...], texts: set[str]) -> set[str]:
-        """Entries that go for nothing: every module that they made plain is built in a scheme that does not fit it."""
-        state = self._try(removed, ())
-        useful = {
-            entry
-            for at, judge in enumerate(self.judges)
-            for row, old, new in zip(judge.rows, self.base[at], state[at], strict=True)
-            for entry in _cited(judge, row, old)
-            if old.decision != "plain" or row.unit.stored.plain or not self._misfits(judge, row, new)
-        }
-        named = {entry for judge, row, answer in self._pairs(self.base) for entry in _cited(judge, row, answer)}
-        return (texts & named) - useful
+        """Entries that go for nothing: every module that they made plain is built in a scheme that does not fit it.
 
-    def _misfits(self, judge: Judge, row: Row, answer: Answer) -> bool:
-        return mismatch(self.world, judge, self.fragment.value, row, answer) is not None
+        One that stays may be at fault for more once the others have gone: that is asked until no more are useful.
+        """
+        state = self._try(removed, ())
+        vain = texts & self._named
+        kept, useful = self.base, set(vain)
+        while useful and vain:
+            useful = vain & self._useful(kept, state)
+            vain -= useful
+            stays = set(_places(self.where, vain))
+            kept = self._try((at for at in removed if at not in stays), ())
+        return vain
+
+    def _useful(self, kept: Verdicts, state: Verdicts) -> set[str]:
+        """Entries without which a module fits that does not with them, or an engine does not stop on."""
+        return {
+            entry
+            for (at, row, old), (_, _, new) in zip(self._pairs(kept), self._pairs(state), strict=True)
+            for entry in _cited(self.judges[at], row, old)
+            if old.decision != "plain" or row.unit.stored.plain or not self._misfits(at, row, new, state)
+        }
+
+    @cached_property
+    def _named(self) -> frozenset[str]:
+        """The entries that decide anything in any engine."""
+        pairs = self._pairs(self.base)
+        return frozenset(entry for at, row, answer in pairs for entry in _cited(self.judges[at], row, answer))
+
+    def _misfits(self, at: int, row: Row, answer: Answer, state: Verdicts) -> bool:
+        return self._mismatch(at, row, answer, self._beside(at, row, state)) is not None
 
     def _bad(self, removed: tuple[int, ...]) -> set[str]:
         """Entries that are at fault once some are gone; where one shard's entry goes, those of the others go too."""
         found: set[str] = set()
-        for at, (judge, answers) in enumerate(zip(self.judges, self._try(removed, ()), strict=True)):
+        state = self._try(removed, ())
+        for at, (judge, answers) in enumerate(zip(self.judges, state, strict=True)):
             for row, answer, first in zip(judge.rows, answers, self.base[at], strict=True):
-                if not self._wrong(judge, row, answer):
+                if not self._wrong(at, row, answer, state):
                     continue
                 self._alone(row)
                 if answer.error == "re.error" or (answer.decision == "plain" and answer.cause.pointer):
@@ -514,20 +564,20 @@ class Solver:
     def _entries(self, added: Iterable[Added]) -> list[str]:
         return [item.entry for item in added]
 
-    def _faithful(self, removed: tuple[int, ...]) -> tuple[Added, ...]:
-        """The checkpoint's own spelling of every plain module that some engine would quantize."""
-        gone = set(removed)
+    def _faithful(self, removed: tuple[int, ...], found: tuple[Added, ...]) -> tuple[Added, ...]:
+        """What was found, and the checkpoint's own spelling of every plain module that some engine would quantize."""
+        gone, entries = set(removed), self._entries(found)
         listed = zip(self.where.places, self.where.entries, strict=True)
-        kept = tuple(entry for place, entry in listed if place not in gone)
-        state = self._try(removed, ())
+        kept = (*(entry for place, entry in listed if place not in gone), *entries)
+        state = self._try(removed, entries)
         wanted, halved = self._missing_names(state), self._halved(state)
         choices = self._choices(kept, wanted, halved)
-        while exposed := self._exposed(removed, choices) - wanted:
+        while exposed := self._exposed(removed, entries, choices) - wanted:
             wanted |= exposed
             choices = self._choices(kept, wanted, halved)
         if not choices:
-            return ()
-        added = self._accepted(removed, (), choices)
+            return found
+        added = self._accepted(removed, found, choices)
         wider = self._accepted(removed, added, self._wider(removed, added, kept))
         return self._completed(removed, self._outgrown(removed, wider, wider[len(added) :]), kept)
 
@@ -586,7 +636,9 @@ class Solver:
         leaves = merged(self._leaf(unit, unit.name, nothing, stuck) for unit in self.world.units) if stuck else []
         return [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
 
-    def _exposed(self, removed: tuple[int, ...], choices: Sequence[tuple[tuple[Added, ...], ...]]) -> set[str]:
+    def _exposed(
+        self, removed: tuple[int, ...], entries: Sequence[str], choices: Sequence[tuple[tuple[Added, ...], ...]]
+    ) -> set[str]:
         """Units that a list's first entries leave missing: without a list vLLM finds AWQ's plain modules by itself.
 
         So it does with a list of which everything goes.
@@ -594,7 +646,7 @@ class Solver:
         if not choices or not set(self.where.places).issubset(removed):
             return set()
         firsts = [item.entry for choice in choices if choice for item in choice[0]]
-        return self._missing_names(self._try(removed, firsts))
+        return self._missing_names(self._try(removed, [*entries, *firsts]))
 
     def _stripped(self) -> Iterator[tuple[Unit, str]]:
         """The units under the draft's wrapper, with their names without it; the target's are there to be kept apart."""
@@ -607,21 +659,21 @@ class Solver:
     def _missing_names(self, state: Verdicts) -> set[str]:
         """Units that are stored plain and that some judge would not build plain."""
         found: set[str] = set()
-        for judge, answers, members in zip(self.judges, state, self.members, strict=True):
+        for at, (judge, answers, members) in enumerate(zip(self.judges, state, self.members, strict=True)):
             for row, answer, names in zip(judge.rows, answers, members, strict=True):
-                if self._missing(judge, row, answer):
+                if self._missing(at, row, answer, state):
                     found.update(names)
         return found
 
-    def _missing(self, judge: Judge, row: Row, answer: Answer) -> bool:
-        return row.unit.stored.plain and self._wrong(judge, row, answer)
+    def _missing(self, at: int, row: Row, answer: Answer, state: Verdicts) -> bool:
+        return row.unit.stored.plain and self._wrong(at, row, answer, state)
 
     def _mended(self, start: Verdicts, final: Verdicts) -> set[str]:
         """Units that some judge would not build plain before and does after."""
         found: set[str] = set()
-        for judge, old, new, members in zip(self.judges, start, final, self.members, strict=True):
+        for at, (judge, old, new, members) in enumerate(zip(self.judges, start, final, self.members, strict=True)):
             for row, before, after, names in zip(judge.rows, old, new, members, strict=True):
-                if self._missing(judge, row, before) and not self._missing(judge, row, after):
+                if self._missing(at, row, before, start) and not self._missing(at, row, after, final):
                     found.update(names)
         return found
 
@@ -693,30 +745,23 @@ class Solver:
             state = self._try(removed, self._entries(added))
             if self._short(at, state) and not self._collides(at, state):
                 trial, after = self._aliased(removed, added, at, state)
-                fits = not self._short(at, after) and self._fits(at, after, removed, self._entries(trial))
+                fits = not self._short(at, after) and self._fits(at, after)
                 added = trial if fits else added
         return added
 
     def _short(self, at: int, state: Verdicts) -> bool:
         """Whether a judge would still build something quantized that is stored plain."""
-        judge = self.judges[at]
-        rows = zip(judge.rows, state[at], strict=True)
+        rows = zip(self.judges[at].rows, state[at], strict=True)
         return any(
-            (answer.decision == "quantized" or _halves(answer)) and self._missing(judge, row, answer)
+            (answer.decision == "quantized" or _halves(answer)) and self._missing(at, row, answer, state)
             for row, answer in rows
         )
 
-    def _fits(self, at: int, state: Verdicts, removed: tuple[int, ...], entries: Sequence[str]) -> bool:
-        """Whether what a judge builds quantized fits what is stored: names do not mend another scheme.
-
-        With the list as it then is: a fault may be that of a module beside, which an entry made plain that went.
-        """
-        judge, value = self.judges[at], self._value(self._benches[at], (*removed, *self._idle), entries)
+    def _fits(self, at: int, state: Verdicts) -> bool:
+        """Whether what a judge builds quantized fits what is stored: names do not mend another scheme."""
         return not any(
-            answer.decision == "quantized"
-            and row.unit.stored.quantized
-            and mismatch(self.world, judge, value, row, answer) is not None
-            for row, answer in zip(judge.rows, state[at], strict=True)
+            answer.decision == "quantized" and row.unit.stored.quantized and self._misfits(at, row, answer, state)
+            for row, answer in zip(self.judges[at].rows, state[at], strict=True)
         )
 
     def _collides(self, at: int, state: Verdicts) -> bool:
@@ -731,7 +776,7 @@ class Solver:
         }
         rows = zip(judge.rows, state[at], strict=True)
         return any(
-            row.ask is not None and row.ask.runtime in taken and self._missing(judge, row, answer)
+            row.ask is not None and row.ask.runtime in taken and self._missing(at, row, answer, state)
             for row, answer in rows
         )
 
@@ -762,7 +807,7 @@ class Solver:
         judge = self.judges[at]
         part, engine = judge.part, judge.engine.name
         for row, answer, names in zip(judge.rows, state[at], self.members[at], strict=True):
-            if row.ask is None or not self._missing(judge, row, answer):
+            if row.ask is None or not self._missing(at, row, answer, state):
                 continue
             shards: tuple[str, ...] = ()
             if row.ask.layer == "linear" or _halves(answer):
@@ -782,9 +827,14 @@ class Solver:
         judge = self.judges[at]
         asked = [(row, answer) for row, answer in zip(judge.rows, state[at], strict=True)
                  if row.ask is not None and row.ask.layer in LIST_LAYERS]  # fmt: skip
-        if not any(self._missing(judge, row, answer) for row, answer in asked):
+        wanted = [self._missing(at, row, answer, state) for row, answer in asked]
+        if not any(wanted):
             return
-        found = [(one, self._runtime_leaf(judge, one, row, answer)) for row, answer in asked for one in row.each()]
+        found = [
+            (one, self._runtime_leaf(judge, one, row, answer, missing))
+            for (row, answer), missing in zip(asked, wanted, strict=True)
+            for one in row.each()
+        ]
         leaves = [leaf for _, leaf in sorted(found, key=lambda pair: self.world.place[pair[0].unit.name])]
         others = self._other_names(judge)
 
@@ -802,12 +852,11 @@ class Solver:
 
             yield from summarised(bare, lower)
 
-    def _runtime_leaf(self, judge: Judge, one: Row, row: Row, answer: Answer) -> Leaf:
+    def _runtime_leaf(self, judge: Judge, one: Row, row: Row, answer: Answer, missing: bool) -> Leaf:
         """The leaf of one of the units that a row stands for."""
         assert one.ask is not None
         reach: Reach = "experts" if one.ask.layer == "moe" else "leaf"
         right = answer.decision == "plain" and bool(answer.cause.pointer)
-        missing = self._missing(judge, row, answer)
         return Leaf(one.ask.runtime, reach, judge.part, not row.unit.stored.plain, right, missing)
 
     def _other_names(self, judge: Judge) -> set[str]:

@@ -8,7 +8,7 @@ were read only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -168,9 +168,20 @@ def _mismatches(world: World, table: Table) -> Iterator[Mismatch]:
     yield from wrong(table.every(world, (item.row for item in found))) if stands else found
 
 
-def mismatch(world: World, judge: Judge, value: Mapping[str, Any], row: Row, answer: Answer) -> Mismatch | None:
-    """How a module fails to load as it is stored under a decision, or None where it loads."""
-    fault = _fault(world, judge, value, row, answer)
+def mismatch(
+    world: World,
+    judge: Judge,
+    value: Mapping[str, Any],
+    row: Row,
+    answer: Answer,
+    beside: Container[str] | None = None,
+) -> Mismatch | None:
+    """How a module fails to load as it is stored under a decision, or None where it loads.
+
+    beside  last parts of the names of modules next to it that are decided plain (see `leaves_beside`); None: those that
+            are so under `value`
+    """
+    fault = _fault(world, judge, value, row, answer, beside)
     general = _general(judge, row, answer)
     if fault is None:
         return general
@@ -180,16 +191,31 @@ def mismatch(world: World, judge: Judge, value: Mapping[str, Any], row: Row, ans
     return Mismatch(judge, row, answer, kind, fault.verdict, fault.why, fault.error, fault)
 
 
-def _fault(world: World, judge: Judge, value: Mapping[str, Any], row: Row, answer: Answer) -> Fault | None:
+def _fault(
+    world: World,
+    judge: Judge,
+    value: Mapping[str, Any],
+    row: Row,
+    answer: Answer,
+    beside: Container[str] | None,
+) -> Fault | None:
+    def is_plain(leaf: str) -> bool:
+        return leaf in beside if beside is not None else _is_plain_beside(world, judge, value, row, leaf)
+
     for fault in _faults_of(world, judge):
         if (
             _applies(fault, row, answer)
             and fault.modules.find(row.unit.key, world.layers) is not None
             and holds_all(fault.when, value, world.config, world.layers)
-            and (not fault.beside_plain or _is_plain_beside(world, judge, value, row, fault.beside_plain))
+            and (not fault.beside_plain or is_plain(fault.beside_plain))
         ):
             return fault
     return None
+
+
+def leaves_beside(world: World, judge: Judge) -> tuple[str, ...]:
+    """Last parts of the names of modules by whose decisions faults of those next to them go, in a judge's release."""
+    return tuple(dict.fromkeys(fault.beside_plain for fault in _faults_of(world, judge) if fault.beside_plain))
 
 
 def _is_plain_beside(world: World, judge: Judge, value: Mapping[str, Any], row: Row, leaf: str) -> bool:

@@ -101,6 +101,7 @@ class _Home:
         self.after_plan = after_plan
         self._names: dict[tuple[int, bool], Asked] = {}
         self._others: dict[tuple[object, ...], Sequence[Asked]] = {}
+        self._askers: dict[int, tuple[object, Mapping[str, Sequence[Row]]]] = {}
         self._fitting: dict[tuple[str, str], frozenset[str]] = {}
         self._beside: dict[str, dict[str, str]] = {}
         self._meanings: dict[tuple[str, int], list[str]] = {}
@@ -124,7 +125,7 @@ class _Home:
         if item.kind == "error":
             return self._error(claim, fragment)
         if item.kind == "unexpected":
-            return self._unexpected(claim)
+            return self._unexpected(claim, fragment)
         return self._unlisted(claim, fragment) if claim.fixed else self._cannot(claim)
 
     def plain_anyhow(self, item: Mismatch, fragment: Fragment | None) -> bool:
@@ -252,21 +253,34 @@ class _Home:
         return not (at and at not in map(str, where.broken)) and (answer.error != "ValueError" or not where.present)
 
     def _stored_unlike(self, claim: Claim) -> bool:
-        item = claim.mismatch
-        if item.row.ask is None:
-            return False
-        kinds = {
-            row.unit.stored.quantized
-            for table in self.tables
-            if table.judge is item.judge
-            for row in table.judge.every(self.world)
-            if row.ask is not None and row.ask.runtime == item.row.ask.runtime
-        }
-        return len(kinds) > 1
+        return len({row.unit.stored.quantized for row in self._asked_alike(claim.mismatch)}) > 1
 
-    def _unexpected(self, claim: Claim) -> str:
+    def _asked_alike(self, item: Mismatch) -> Sequence[Row]:
+        """The rows of a judge that ask by the same name as a module: the shards of a fused linear, experts."""
+        rows = item.judge.rows
+        if id(rows) not in self._askers:
+            found: dict[str, list[Row]] = {}
+            for row in item.judge.every(self.world):
+                if row.ask is not None:
+                    found.setdefault(row.ask.runtime, []).append(row)
+            self._askers[id(rows)] = rows, found
+        return self._askers[id(rows)][1].get(item.row.ask.runtime, ()) if item.row.ask else ()
+
+    def _goes_with_another_shard(self, claim: Claim, fragment: Fragment | None) -> bool:
+        """Whether a module is plain for the sake of an entry that names, rightly, another shard of its fused linear."""
+        item, (fmt, _) = claim.mismatch, self._list_of(fragment)
+        cited, name = item.answer.cause.entry, item.row.unit.name
+        if claim.fixed or not cited or fmt is None or item.row.ask is None or item.row.ask.layer != "linear":
+            return False
+        if self.plain_anyhow(item, fragment) or any(fmt.covers(entry, name) for entry in (cited, claim.entry) if entry):
+            return False
+        return any(row.unit.stored.plain and fmt.covers(cited, row.unit.name) for row in self._asked_alike(item))
+
+    def _unexpected(self, claim: Claim, fragment: Fragment | None) -> str:
         if not claim.fixed and claim.mismatch.judge.part == "draft" and self.clash(claim.mismatch):
             return "MTP015"
+        if self._goes_with_another_shard(claim, fragment):
+            return "MTP010"
         if not claim.location:
             return "MTP008"
         place = (claim.location.file, claim.location.pointer)

@@ -9,7 +9,7 @@ from checkpoints import ABSENT, MODELS, build, glm5_next, qwen3_5, rewritten
 from recorded import MAKERS, recorded
 
 from mtpfix.analysis import analyse
-from mtpfix.model import Report
+from mtpfix.model import Checkpoint, Report
 
 
 def draft(report: Report, engine: str, release: str) -> str:
@@ -242,3 +242,58 @@ def test_an_entry_that_the_list_has_is_not_written_again() -> None:
     report = analyse(build(made, "nvfp4", listed), scope="all")
     assert {edit.op for edit in report.plan.edits} == {"add"}
     assert {edit.value for edit in report.plan.edits}.isdisjoint(listed)
+
+
+def test_an_entry_that_others_hide_goes_with_them() -> None:
+    """vLLM asks for the shards of `fused_qkv_a_proj` one by one and stops where one of two is listed (vllm-0.33.0
+    compressed_tensors/utils.py should_ignore_layer). Subtrees hide that `re:.*kv_a_proj_with_mqa$` names one alone; for
+    SGLang, which loads one draft layer only, none of the three makes a difference. All of the draft is quantized."""
+    made = MODELS["deepseek_v3"](layers=4, drafts=2)
+    made = replace(made, body={name: shape for name, shape in made.body.items() if "self_attn" not in name})
+    wrong = [r"re:^model\.layers\.4\..*", r"re:^model\.layers\.5\..*", "re:.*kv_a_proj_with_mqa$"]
+    stored = dict.fromkeys(made.draft, "fp8-channel")
+    report = analyse(build(made, "ct-fp8", [*made.kept, *wrong], stored=stored), scope="all")
+    assert report.status == "fixable"
+    assert draft(report, "vllm", "0.33.0") == "loads"
+    places = {f"/quantization_config/ignore/{len(made.kept) + number}" for number in range(3)}
+    assert {(edit.op, edit.pointer) for edit in report.plan.edits} == {("remove", place) for place in places}
+
+
+def mixed_glm() -> tuple[Checkpoint, list[str]]:
+    """A GLM of two draft layers, each stored in part; all entries but the first cover what is stored quantized."""
+    made = MODELS["glm_moe_dsa"](layers=2, drafts=2)
+    quantized = [
+        f"model.layers.{layer}.self_attn.indexer.{name}" for layer, name in [(2, "wq_b"), (2, "wk"), (3, "wq_b")]
+    ]
+    quantized += [f"model.layers.3.mlp.shared_experts.{name}_proj" for name in ("gate", "up", "down")]
+    listed = ["re:.*layers.2.*", "*down_proj", "2", "mlp"]
+    return build(made, "mxfp8", listed, sidecar=listed, stored=dict.fromkeys(quantized, "mxfp8")), listed
+
+
+def test_what_nobody_misses_once_others_have_come_goes_in_the_same_plan() -> None:
+    """`*down_proj` serves TensorRT-LLM for layer 2 until `model.layers.2.mlp.*` has come, `2` serves vLLM (for which it
+    is a substring) until the names of that layer have: no entry can go at first, and each of them in the end."""
+    checkpoint, listed = mixed_glm()
+    report = analyse(checkpoint, scope="all")
+    gone = {(edit.file, edit.pointer.rpartition("/")[2]) for edit in report.plan.edits if edit.op == "remove"}
+    at_fault = {str(at) for at, entry in enumerate(listed) if entry != "re:.*layers.2.*"}
+    assert gone == {(file, at) for file in ("config.json", "hf_quant_config.json") for at in at_fault}
+    assert draft(report, "vllm", "0.33.0") == "loads"
+    again = analyse(rewritten(checkpoint, report.plan.after), scope="all")
+    assert again.plan.edits == ()
+
+
+def test_a_shard_beside_one_that_is_stored_otherwise_is_told_alike_before_and_after() -> None:
+    """Before 0.25.0 vLLM's draft class says that `up_proj` and `down_proj` make `gate_up_proj` (vllm-0.10.2
+    model_executor/models/qwen3_next_mtp.py:214): with both in the list a quantized `gate_proj` becomes plain; later
+    releases stop. Without any list all of them stop, and one comes that names what is plain. No entry of it is too
+    broad, and no release could do better: shards of one linear are stored unlike, MTP010 before the plan and after."""
+    made = MODELS["qwen3_next"]()
+    quantized = "mtp.layers.0.mlp.shared_expert.gate_proj"
+    checkpoint = build(made, "quark", ABSENT, stored={quantized: "mxfp4"})
+    first = analyse(checkpoint, scope="all")
+    second = analyse(rewritten(checkpoint, first.plan.after), scope="all")
+    for report in (first, second):
+        stays = [found for found in report.findings if found.fix == "none" and quantized in found.modules]
+        told = {(found.rule, engine) for found in stays for engine in found.engines if engine.startswith("vllm")}
+        assert told == {("MTP010", "vllm")}
