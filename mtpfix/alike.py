@@ -168,9 +168,7 @@ def texts_of(value: Any, place: str = "") -> Iterator[tuple[str, Sequence[str], 
     if isinstance(value, Mapping):
         keys = [key for key in value if isinstance(key, str)]
         yield place, keys, [repr(value[key]) if _DIGIT.search(key) else "" for key in keys]
-        for key, held in value.items():
-            if "version" not in str(key):
-                yield from texts_of(held, f"{place}/{key}")
+        yield from _held(value, place)
     elif isinstance(value, (list, tuple)):
         if set(map(type, value)) <= {str}:
             yield place, value, ()
@@ -181,6 +179,18 @@ def texts_of(value: Any, place: str = "") -> Iterator[tuple[str, Sequence[str], 
                 yield from texts_of(item, f"{place}/-")
     elif isinstance(value, str):
         yield place, [value], ()
+
+
+def _held(value: Mapping[str, Any], place: str) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
+    """The same of what a table holds; once of values that are equal and say nothing of numbers, wherever they are."""
+    silent: Any = None
+    for key, held in value.items():
+        if "version" in str(key) or (silent is not None and held == silent):
+            continue
+        found = tuple(texts_of(held, f"{place}/{key}"))
+        yield from found
+        if found and not any(text.startswith("re:") or _DIGIT.search(text) for _, texts, _ in found for text in texts):
+            silent = held
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
@@ -17,6 +17,7 @@ from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.jsonfiles import CONFIG
 from mtpfix.checkpoint.second import Second
 from mtpfix.checkpoint.source import parse
+from mtpfix.checkpoint.stand import has_journal, stand_of
 from mtpfix.errors import FindingsError, UnreadableError, UsageError
 from mtpfix.frozen import replace
 from mtpfix.model import Checkpoint, Explanation, JsonFile, Plan, Report, Source
@@ -32,10 +33,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Pathish = str | os.PathLike[str]
 Scope = Literal["mtp", "all"]
-JOURNAL = ".mtpfix-journal.json"
 
 _LOOKS = 3  # at a directory that changes while it is read
-_FILES = (".json", ".safetensors")
 _A_DIRECTORY = "`hf download` makes a directory of a repository"
 
 
@@ -398,16 +397,16 @@ def _steady(source: Source, look: Callable[[Source], T]) -> T:
         return look(source)
     for _ in range(_LOOKS):
         _mended(source)
-        before = _stand(source)
-        if _has_journal(source):
+        before = stand_of(source.id)
+        if has_journal(source.id):
             continue
         try:
             found = look(source)
         except UnreadableError:
-            if _stand(source) == before:
+            if stand_of(source.id) == before:
                 raise
         else:
-            if _stand(source) == before:
+            if stand_of(source.id) == before:
                 return found
     from mtpfix import store
 
@@ -415,27 +414,9 @@ def _steady(source: Source, look: Callable[[Source], T]) -> T:
         return look(source)
 
 
-def _stand(source: Source) -> list[tuple[str, int, int, int]]:
-    """What tells whether a file of a directory was replaced or written."""
-    found = []
-    try:
-        names = sorted(name for name in os.listdir(source.id) if name.endswith(_FILES))
-    except (OSError, ValueError):
-        return []
-    for name in names:
-        with suppress(OSError):
-            status = os.stat(os.path.join(source.id, name))
-            found.append((name, status.st_ino, status.st_size, status.st_mtime_ns))
-    return found
-
-
-def _has_journal(source: Source) -> bool:
-    return os.path.lexists(os.path.join(source.id, JOURNAL))
-
-
 def _mended(source: Source) -> Source:
     """The source; a write in a directory that was killed half-way is finished or taken back first."""
-    if source.kind == "local" and _has_journal(source):
+    if source.kind == "local" and has_journal(source.id):
         from mtpfix import store
 
         store.recover(source.id)

@@ -978,7 +978,7 @@ def tables(world: World, all_judges: Sequence[Judge], files: Mapping[str, JsonFi
         at = (judge.signature, place)
         if at not in known:
             if place not in shared:
-                shared[place] = {SPARSE: sparse(world, fragment.value, asked)} if fragment else {}
+                shared[place] = shared_under(world, fragment.value, asked) if fragment else {}
             known[at] = _decided(world, judge, fragment, judge.rows, shared[place])
             if fragment:  # which lives as long as its id counts
                 world.kept["told", judge.signature, id(fragment.value)] = fragment.value, known[at]
@@ -1008,14 +1008,32 @@ def list_in(world: World, value: Mapping[str, Any]) -> tuple[Format | None, Excl
     return fmt, where
 
 
+def shared_under(world: World, value: Mapping[str, Any], asked: Iterable[Sequence[Row]]) -> dict[Any, Any]:
+    """What judges have in common that are asked about a config; the same for all rows to which the same entries mean
+    nothing. It is kept for the configs of files: they are few, and asked about again and again."""
+    gone = _idle(world, value, asked)
+    at = ("shared", id(value), gone)
+    if at not in world.kept:
+        world.kept[at] = value, {SPARSE: _without(world, value, gone)}  # the config lives as long as its id counts
+    found: dict[Any, Any] = world.kept[at][1]
+    return found
+
+
 def sparse(world: World, value: Mapping[str, Any], asked: Iterable[Sequence[Row]]) -> Mapping[str, Any]:
     """A config without entries of its exclusion list that fall on nothing which some rows ask for."""
+    return _without(world, value, _idle(world, value, asked))
+
+
+def _idle(world: World, value: Mapping[str, Any], asked: Iterable[Sequence[Row]]) -> frozenset[int]:
     _, where = list_in(world, value)
-    if where is None:
+    return frozenset() if where is None else idle_in(world, value, where, names_asked(asked))
+
+
+def _without(world: World, value: Mapping[str, Any], gone: frozenset[int]) -> Mapping[str, Any]:
+    _, where = list_in(world, value)
+    if where is None or not gone:
         return value
-    gone, held = idle_in(world, value, where, names_asked(asked)), listed(value, where)
-    if not gone:
-        return value
+    held = listed(value, where)
     kept = [at for at in range(len(where.entries)) if at not in gone]
     path = where.pointer.split("/")[1:]
     if where.keyed:
@@ -1069,5 +1087,5 @@ def _decided(
     if fragment is None:
         return tuple((row, _NO_CONFIG) for row in rows)
     if shared is None:
-        shared = {SPARSE: sparse(world, fragment.value, [rows])}
+        shared = shared_under(world, fragment.value, [rows])
     return tuple(zip(rows, judge.answers(world, fragment.value, rows, shared), strict=True))

@@ -120,7 +120,8 @@ def _changed(old: Any, path: Sequence[str], where: ExclusionList, gone: set[int]
     if not where.keyed:
         return [*_kept(list(old) if where.present else where.entries, gone), *added]
     items = _kept(list(old.items()) if where.present else [(entry, where.value) for entry in where.entries], gone)
-    return {**dict.fromkeys(added, where.value), **{name: value for name, value in items if name not in added}}
+    new = dict.fromkeys(added, where.value)
+    return {**new, **{name: value for name, value in items if name not in new}}
 
 
 def _is_broken(entry: str) -> bool:
@@ -282,11 +283,14 @@ class Solver:
         values = {at: self._value(bench, gone, entries) for at, bench in benches.items()}
         shared: dict[int, dict[Any, Any]] = {at: {} for at in benches}
         as_it_is = gone == self._idle and not entries
-        return tuple(
+        found = tuple(
             (as_it_is and self._recalled(at, bench))
             or judge.answers(self.world, values[id(bench)], shared=shared[id(bench)])
             for at, (judge, bench) in enumerate(zip(self.judges, self._benches, strict=True))
         )
+        for held in shared.values():
+            held.clear()  # matchers hold what they share: a list would stay for each trial
+        return found
 
     def _recalled(self, at: int, bench: Bench) -> tuple[Answer, ...]:
         """What a judge says of the list as it is, where it was asked about that with all of its rows; else nothing."""

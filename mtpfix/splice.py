@@ -40,6 +40,9 @@ _RUN = {
     "[": late.pattern(rf"(?:{_WS}{_SCALAR}{_WS},){{0,500}}"),
     "{": late.pattern(rf"(?:{_WS}{_STRING}{_WS}:{_WS}{_SCALAR}{_WS},){{0,500}}"),
 }
+# A member that is an object of plain members, with the comma behind it; group 1 is that object up to its last bracket.
+_MEMBER = rf"{_WS}{_STRING}{_WS}:{_WS}{_SCALAR}{_WS}"
+_HELD = late.pattern(rf"{_WS}{_STRING}{_WS}:{_WS}(\{{(?:{_MEMBER}(?:,{_MEMBER}){{0,50}}+|{_WS}))\}}{_WS},")
 # Splitting, in text that is known to be right: group 1 is where an entry starts, group 2 where its value does.
 _VALUE = rf'(?:{_QUOTED}|[^" \t\n\r,:\[\]{{}}]++|[\[{{])'
 _ENTRY = {
@@ -177,13 +180,13 @@ def _scan(text: str, file: str) -> tuple[int, int, dict[int, int]]:
             opened.append(place - 1)
             kind = match[1]
             if not text.startswith(_CLOSER[kind], _end(_SPACE, text, place)):
-                place = _after_run(kind, text, place)
+                place = _after_run(kind, text, place, closes)
                 continue
         place = _closed(text, place, opened, closes, file)
         if not opened:
             break
         kind = text[opened[-1]]
-        place = _after_run(kind, text, place)
+        place = _after_run(kind, text, place, closes)
     if _end(_SPACE, text, place) != len(text):
         raise _malformed(file, text, place)
     return _end(_SPACE, text, 0), place, closes
@@ -203,9 +206,16 @@ def _end(pattern: re.Pattern[str], text: str, place: int) -> int:
     return match.end() if match else place
 
 
-def _after_run(kind: str, text: str, place: int) -> int:
-    """The place behind all plain items that follow and their commas; in a short text they are looked at one by one."""
-    while len(text) > _LONG and (end := _end(_RUN[kind], text, place)) != place:
+def _after_run(kind: str, text: str, place: int, closes: dict[int, int]) -> int:
+    """The place behind all items that follow and their commas, plain ones and objects of plain members; in a short
+    text they are looked at one by one."""
+    while len(text) > _LONG:
+        end = _end(_RUN[kind], text, place)
+        while kind == "{" and (held := _HELD.match(text, end)):
+            opened, closed = held.regs[1]
+            closes[opened], end = closed, held.end()
+        if end == place:
+            break
         place = end
     return place
 

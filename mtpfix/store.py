@@ -44,13 +44,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mtpfix import bulk
+from mtpfix.checkpoint.stand import JOURNAL
 from mtpfix.errors import READ_HINT, ConflictError, UnreadableError, UsageError, WriteError
 from mtpfix.exchange import exchanged
 from mtpfix.frozen import NamedTuple, dataclass, replace
 from mtpfix.merging import taken_back
 from mtpfix.output.text import listed
 
-JOURNAL = ".mtpfix-journal.json"
 JSON, SUFFIX = ".json", ".safetensors"
 LOCK_SECONDS = 20.0
 

@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from mtpfix import late
+from mtpfix.checkpoint.stand import FILES
 from mtpfix.errors import UsageError
 from mtpfix.model import Source
 from mtpfix.names import shown
@@ -31,7 +32,6 @@ _PULL = late.pattern(r"\d{1,9}")
 _HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co", "hub-ci.huggingface.co")
 _OTHER_KINDS = ("datasets", "spaces", "kernels", "buckets")
 _FILE_PAGES = ("blob", "raw", "resolve", "blame")
-_FILES = (".json", ".safetensors")
 _GZIP = b"\x1f\x8b"
 _HINT = "write org/name, org/name@REVISION, hf://org/name, or the address of the repository's page"
 
@@ -108,7 +108,7 @@ def _hf_address(text: str) -> tuple[str, str | None]:
         path = "/".join(repo_id.split("/")[2:])
         repo_id = "/".join(repo_id.split("/")[:2])
         revision = "" if "@" in text else None
-    _refuse_folder(path, is_file=path.endswith(_FILES))
+    _refuse_folder(path, is_file=path.endswith(FILES))
     return repo_id, revision
 
 

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import repeat
+from itertools import islice, repeat, takewhile
 from operator import itemgetter
 from threading import Lock
 from typing import Any
@@ -223,6 +223,22 @@ class Below:
         return min(self._sorted[begin:end], key=self._order.__getitem__, default=None)
 
 
+class Starting:
+    """Names by what they start with."""
+
+    __slots__ = ("_order", "_sorted")
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._order = first_of(tuple(names))
+        self._sorted = sorted(self._order)
+
+    def all(self, prefix: str) -> list[str]:
+        """The names that start with a text, each once, in their order."""
+        begin = bisect_left(self._sorted, prefix)
+        found = list(takewhile(lambda name: name.startswith(prefix), islice(self._sorted, begin, None)))
+        return sorted(found, key=self._order.__getitem__)
+
+
 class Index:
     """Texts by a key that is made of each, of all lists that were asked for so far.
 
@@ -339,10 +355,11 @@ class Ends:
 
     __slots__ = ("_at_end", "_index", "_lengths")
 
-    def __init__(self, at_end: bool) -> None:
+    def __init__(self, at_end: bool, texts: Sequence[str] = ()) -> None:
+        """`texts`: each with its own place for an index."""
         self._at_end = at_end
-        self._index: dict[str, int] = {}
-        self._lengths: tuple[int, ...] = ()
+        self._index = first_of(texts)
+        self._lengths = tuple(sorted(set(map(len, texts))))
 
     def __bool__(self) -> bool:
         return bool(self._lengths)
@@ -434,45 +451,72 @@ class Patterns:
 class Segments:
     """Patterns of nothing but word characters and dots, matched from the start of a text up to a module boundary.
 
-    A dot of such a pattern is any one character, so that a pattern is a row of segments at fixed distances; a tree of
-    segments finds all patterns at once.
+    A dot of such a pattern is any one character, so that a pattern is a row of segments at fixed distances. Those of
+    one length are a tree of segments, which grows as far as texts lead into it.
     """
 
-    __slots__ = ("_root",)
+    __slots__ = ("_sized",)
 
     def __init__(self, patterns: Iterable[tuple[int, str]]) -> None:
-        self._root = _Node()
+        self._sized: dict[int, _Node] = {}
         for index, pattern in patterns:
-            node = self._root
-            for segment in pattern.split("."):
-                node = node.children.setdefault(len(segment), {}).setdefault(segment, _Node())
-            node.index = index if node.index is None else node.index
+            size = len(pattern)
+            if size not in self._sized:
+                self._sized[size] = _Node()
+            self._sized[size].rest.append((index, pattern))
 
     def first(self, text: str, below: int) -> int:
         """The first index below `below` whose pattern matches and stops before or behind a dot, or at the end."""
-        size = len(text)
-        ways = [(self._root, 0)]
-        while ways:
-            node, at = ways.pop()
-            for length, children in node.children.items():
-                child, end = children.get(text[at : at + length]), at + length
-                if child is None or end > size:
-                    continue
-                if child.index is not None and (end == size or text[end] == "." or text[end - 1 : end] == "."):
-                    below = min(below, child.index)
-                if end < size:
-                    ways.append((child, end + 1))
+        for end in _boundaries(text):
+            if end in self._sized:
+                below = self._sized[end].first(text, below)
         return below
 
 
 class _Node:
-    """A segment: what may follow it, by length and text, and the first pattern that ends with it."""
+    """A segment: what may follow it, by length and text, and the first pattern that ends with it.
 
-    __slots__ = ("children", "index")
+    rest  patterns that were not looked at yet, each without its segments up to this one
+    """
+
+    __slots__ = ("_children", "index", "rest")
 
     def __init__(self) -> None:
-        self.children: dict[int, dict[str, _Node]] = {}
         self.index: int | None = None
+        self.rest: list[tuple[int, str]] = []
+        self._children: dict[int, dict[str, _Node]] = {}
+
+    def first(self, text: str, below: int) -> int:
+        """The first index below `below` of a pattern that matches from the start of a text on."""
+        ways = [(self, 0)]
+        while ways:
+            node, at = ways.pop()
+            for length, children in node._grown().items():
+                child = children.get(text[at : at + length])
+                if child is not None:
+                    below = below if child.index is None else min(below, child.index)
+                    ways.append((child, at + length + 1))
+        return below
+
+    def _grown(self) -> dict[int, dict[str, _Node]]:
+        for index, rest in self.rest:
+            segment, dot, tail = rest.partition(".")
+            child = self._children.setdefault(len(segment), {}).setdefault(segment, _Node())
+            if dot:
+                child.rest.append((index, tail))
+            elif child.index is None:
+                child.index = index
+        self.rest = []
+        return self._children
+
+
+def _boundaries(text: str) -> set[int]:
+    """Where a text ends, and the places before and behind its dots."""
+    found, at = {len(text)}, text.find(".")
+    while at >= 0:
+        found.update((at, at + 1))
+        at = text.find(".", at + 1)
+    return found
 
 
 def tails(text: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ module boundary; or the name ends with the key's text. (transformers 5.24.0 quan
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mtpfix import late
@@ -62,15 +62,14 @@ class _Keys:
 
     def __init__(self, entries: tuple[Entry, ...]) -> None:
         self._entries = entries
-        keys = list(enumerate(texts(entries)))
-        self._suffixes = Ends(True)
-        for index, key in keys:
-            self._suffixes.add(key, index)
-        self._segments = Segments((index, key) for index, key in keys if _LITERAL.fullmatch(key))
+        keys = texts(entries)
+        literal = _literal(keys)
+        self._suffixes = Ends(True, keys)
+        self._segments = Segments((index, key) for index, key in enumerate(keys) if key in literal)
         self._patterns = Patterns(
             (index, pattern_of(entries[index], f"(?:{key}){_BOUNDARY}", key))
-            for index, key in keys
-            if not _LITERAL.fullmatch(key)
+            for index, key in enumerate(keys)
+            if key not in literal
         )
 
     def first(self, name: str) -> Entry | None:
@@ -81,6 +80,12 @@ class _Keys:
         if self._patterns:
             best = self._patterns.first("match", (name,), min(ends + 1, best))
         return picked(self._entries, min(ends, best))
+
+
+def _literal(keys: Sequence[str]) -> set[str]:
+    """The keys of nothing but word characters and dots, as all are in most lists."""
+    whole = "".join(keys)
+    return set(keys) if _LITERAL.fullmatch(whole) else {key for key in keys if _LITERAL.fullmatch(key)}
 
 
 def _scheme(query: MatchQuery) -> str:

@@ -9,14 +9,14 @@ same object (vllm-ascend 0.18.0rc1 spec_decode/eagle_proposer.py:173; 0.25.1rc1 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mtpfix.engines.base import Change, Matcher, MatchQuery, Method
 from mtpfix.engines.listing import Entry, Remembered, Rule, built, escaped, plain, quantized
 from mtpfix.engines.releases import at_least, modelled
-from mtpfix.engines.vllm.entries import rename
-from mtpfix.model import Answer, Cause, Layer, Packed
+from mtpfix.engines.vllm.entries import renamed
+from mtpfix.model import Answer, Cause, Layer, Mapper, Packed
 
 NAME = "vllm-ascend"
 METHOD = "ascend"
@@ -70,20 +70,24 @@ _SCHEMES = {"W8A8": "modelslim-w8a8", "W8A8_DYNAMIC": "modelslim-w8a8"}
 class Described:
     """The description as the plug-in holds it: renamed by the classes' mappers, keys that it adds itself included."""
 
-    def __init__(self, query: MatchQuery) -> None:
-        found: dict[str, Entry] = {}
-        for text, entry in _adapted(query.config):
-            name: str | None = text
-            for mapper in query.mappers:
-                name = rename(mapper, name) if name is not None else None
-            if name is not None:
-                found[name] = entry
-        self._entries = found
-        self._floats = sorted(name for name, entry in found.items() if name.endswith(_WEIGHT) and entry.text == _FLOAT)
+    def __init__(self, config: Mapping[str, Any], mappers: Iterable[Mapper]) -> None:
+        names, keys = _adapted(config)
+        for mapper in mappers:
+            found = renamed(mapper, names)
+            keys = [key for key, name in zip(keys, found, strict=True) if name is not None]
+            names = [name for name in found if name is not None]
+        self._config = config
+        self._keys = dict(zip(names, keys, strict=True))
+        floats = {key for key, kind in config.items() if kind == _FLOAT}
+        self._floats = sorted(name for name, key in self._keys.items() if key in floats and name.endswith(_WEIGHT))
 
     def get(self, module: str) -> Entry | None:
         """What is said of a module's weight; the entry's text is the type."""
-        return self._entries.get(module + _WEIGHT)
+        return self._entry(module + _WEIGHT)
+
+    def _entry(self, name: str) -> Entry | None:
+        key = self._keys.get(name)
+        return None if key is None else Entry(str(self._config[key]), f"/{escaped(key)}", key)
 
     def required(self, module: str) -> Entry:
         """The same; raises KeyError where nothing is said, as the plug-in does."""
@@ -96,26 +100,29 @@ class Described:
         """Any weight in full precision whose name begins so: that is how a name without shards is looked up."""
         at = bisect_left(self._floats, start)
         hit = at < len(self._floats) and self._floats[at].startswith(start)
-        return self._entries[self._floats[at]] if hit else None
+        return self._entry(self._floats[at]) if hit else None
 
 
 class Undescribed(KeyError):
     """A weight that the description does not name: the plug-in's KeyError."""
 
 
-def _adapted(config: Mapping[str, Any]) -> Iterator[tuple[str, Entry]]:
-    """The description's rows, then those that the plug-in makes up (0.25.1rc1 modelslim_config.py:920)."""
-    rows = [(key, Entry(str(kind), f"/{escaped(key)}", key)) for key, kind in config.items()]
-    yield from rows
-    for key, entry in rows:
-        if "shared_head" in key:
-            yield key.replace(".shared_head.", "."), entry
-        if "weight_packed" in key:
-            yield key.replace("weight_packed", "weight"), entry
+def _adapted(config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The names of the description's rows, then those that the plug-in makes up, and the rows' own names for each
+    (0.25.1rc1 modelslim_config.py:920)."""
+    names, keys = list(config), list(config)
+    whole = "\n".join(keys)
+    for key in keys[:] if "shared_head" in whole or "weight_packed" in whole else ():
+        more = [key.replace(".shared_head.", ".")] if "shared_head" in key else []
+        more += [key.replace("weight_packed", "weight")] if "weight_packed" in key else []
+        names += more
+        keys += [key] * len(more)
+    return names, keys
 
 
 def _rule(query: MatchQuery) -> Rule:
-    described = Described(query)
+    mappers = query.mappers
+    described = query.once(("ascend", mappers), lambda: Described(query.config, mappers))
     packed = PACKED.get(query.options.get("model_type", ""), query.packed)
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
@@ -159,11 +166,16 @@ def _cited(entry: Entry) -> Entry:
     return Entry(entry.written, entry.pointer, entry.written)
 
 
+def _on(name: str, release: str) -> bool:
+    """Whether a release has a change."""
+    return at_least(release, _SINCE[name])
+
+
 def _shard(described: Described, shard: str, release: str) -> Entry | None:
     """What is said of a shard; None where a replicated v_proj may be missing."""
     front, _, leaf = shard.rpartition(".")
     said = described.get(shard)
-    replicated = leaf == "v_proj" and at_least(release, _SINCE["value-shard-may-be-missing"])
+    replicated = leaf == "v_proj" and _on("value-shard-may-be-missing", release)
     if said is None and replicated and all(described.get(f"{front}.{name}") for name in ("q_proj", "k_proj")):
         return None
     return said or described.required(shard)
@@ -177,7 +189,7 @@ def _shards(name: str, packed: Packed) -> Iterable[str]:
 def _head(described: Described, runtime: str, release: str) -> str:
     """The name that is looked up: of a head that the description names under its wrapper, that one."""
     wrapped = "language_model.lm_head"
-    if runtime != "lm_head" or described.get(runtime) or not at_least(release, _SINCE["wrapped-head"]):
+    if runtime != "lm_head" or described.get(runtime) or not _on("wrapped-head", release):
         return runtime
     return wrapped if described.get(wrapped) else runtime
 
@@ -187,8 +199,7 @@ def _says(described: Described, shards: Iterable[str]) -> bool:
 
 
 def _lets_heads_be(release: str) -> bool:
-    plain_since, raises_since = _SINCE["undescribed-head-plain"], _SINCE["undescribed-head-raises"]
-    return at_least(release, plain_since) and not at_least(release, raises_since)
+    return _on("undescribed-head-plain", release) and not _on("undescribed-head-raises", release)
 
 
 class VllmAscend:

@@ -519,12 +519,17 @@ def _engines(rows: Iterable[EngineRow]) -> list[EngineV1]:
     return [_engine(row, braced[row.modules]) for row in found]
 
 
+def _is_newest(row: EngineRow | DecisionRow) -> bool:
+    """Whether a row holds the newest release that is modelled, whatever was asked about."""
+    return row.latest and not releases.after(row.engine, row.releases[-1])
+
+
 def _engine(row: EngineRow, modules: Sequence[str]) -> EngineV1:
     return {
         "engine": row.engine,
         "version": row.version,
         "releases": list(row.releases),
-        "latest": row.latest and not releases.after(row.engine, row.releases[-1]),
+        "latest": _is_newest(row),
         "part": row.part,
         "verdict": row.verdict,
         "reason": row.reason,
@@ -633,7 +638,7 @@ def _decision(row: DecisionRow) -> DecisionV1:
         "engine": row.engine,
         "version": row.version,
         "releases": list(row.releases),
-        "latest": row.latest and not releases.after(row.engine, row.releases[-1]),
+        "latest": _is_newest(row),
         "runtime_name": row.runtime_name,
         "decision": row.decision,
         "decided_by": by_entry if row.file else {"rule": row.rule},

@@ -482,10 +482,6 @@ def test_an_empty_plan_changes_nothing() -> None:
     assert mtpfix.apply(mtpfix.plan(factories.clean())) == ()
 
 
-def test_the_journal_is_the_one_that_the_store_leaves() -> None:
-    assert api.JOURNAL == store.JOURNAL
-
-
 def test_the_public_names() -> None:
     assert set(mtpfix.__all__) <= set(dir(mtpfix))
     for name in mtpfix.__all__:

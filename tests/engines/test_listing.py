@@ -20,6 +20,7 @@ from mtpfix.engines.listing import (
     Patterns,
     Runs,
     Segments,
+    Starting,
     Within,
     pattern_of,
     picked,
@@ -55,14 +56,23 @@ def test_ends_are_what_a_text_starts_or_ends_with(entries: list[str], text: str,
     for index, entry in enumerate(entries):
         table.add(entry, index)
     expected = first(entries, lambda entry: text.endswith(entry) if at_end else text.startswith(entry))
-    assert table.first(text, 99) == (99 if expected is None else expected)
-    assert table.first(text, 0) == 0
+    for made in (table, Ends(at_end, entries)):
+        assert made.first(text, 99) == (99 if expected is None else expected)
+        assert made.first(text, 0) == 0
+        assert bool(made) == bool(entries)
+
+
+@given(LISTS, TEXTS)
+def test_starting_are_names_in_their_order(names: list[str], text: str) -> None:
+    assert Starting(names).all(text) == list(dict.fromkeys(name for name in names if name.startswith(text)))
 
 
 @given(LISTS, TEXTS)
 def test_segments_are_patterns_up_to_a_boundary(entries: list[str], text: str) -> None:
-    expected = first(entries, lambda entry: re.match(f"(?:{entry}){BOUNDARY}", text) is not None)
-    assert Segments(enumerate(entries)).first(text, 99) == (99 if expected is None else expected)
+    segments = Segments(enumerate(entries))
+    for asked in (text, text[1:], text):  # it grows with what is asked
+        expected = first(entries, lambda entry: re.match(f"(?:{entry}){BOUNDARY}", asked) is not None)  # noqa: B023
+        assert segments.first(asked, 99) == (99 if expected is None else expected)
 
 
 def met(sources: list[str], text: str) -> int | str:

@@ -9,7 +9,8 @@ from fnmatch import fnmatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtpfix.engines.vllm.entries import Entry, escaped, mapped, read, rename
+from mtpfix.engines.vllm.entries import Entry, escaped, mapped, numbered, read, rename
+from mtpfix.engines.vllm.inc import _renamed, _written
 from mtpfix.engines.vllm.matching import Ancestors, Contained, Exact, Globs, Holding, Patterns, Suffixed
 from mtpfix.model import Mapper
 
@@ -83,3 +84,25 @@ def test_pointers_survive_mapping() -> None:
     assert [(entry.name, entry.text, entry.pointer) for entry in entries] == [("kept.a", "keep.a", "/ignore/1")]
     assert read({"a/b~c": 1}, "/dynamic")[0].pointer == "/dynamic/a~1b~0c"
     assert escaped("~/") == "~0~1"
+
+
+RULES = st.lists(st.tuples(PART, st.sampled_from(["", "x", "mlp", None])), max_size=2).map(tuple)
+MAPPERS = st.lists(st.builds(Mapper, prefix=RULES, substr=RULES, suffix=RULES), max_size=3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(NAME, max_size=12, unique=True), MAPPERS)
+def test_keys_go_through_mappers_as_a_dictionary(names: list[str], mappers: list[Mapper]) -> None:
+    """Each mapper makes a dictionary anew (vllm-0.33.0 vllm/model_executor/models/utils.py apply_dict): of names that
+    become one the last value counts, at the place of the first."""
+    config = {name: {"bits": number} for number, name in enumerate(names)}
+    expected = {entry.name: (entry, config[entry.text]) for entry in read(config, "/extra_config")}
+    for mapper in mappers:
+        pairs = [(rename(mapper, name), row) for name, row in expected.items()]
+        expected = {name: row for name, row in pairs if name is not None}
+    written, recipes = _written(config)
+    keys = _renamed(written, mappers)
+    assert [(key.name, key.text, recipes[key.text]) for key in keys] == [
+        (name, entry.text, recipe) for name, (entry, recipe) in expected.items()
+    ]
+    assert keys == numbered(keys)

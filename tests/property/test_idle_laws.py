@@ -15,6 +15,7 @@ from lengths import many
 
 from mtpfix import alike, decisions, idle
 from mtpfix.analysis import Scope, analyse
+from mtpfix.decisions import SPARSE, sparse
 
 AWAY = ("7", "17", "71", "72", "700", "701", "1000", "99999")
 KINDS = ("model.visual.blocks.{}.attn.qkv", "visual.blocks.{}*", "*.blocks.{}.mlp", "re:.*blocks\\.{}\\..*", "junk_{}",
@@ -49,4 +50,16 @@ def test_a_report_is_the_same(case: Case, scope: Scope) -> None:
             patch.setattr(module, name, 1)
         quick = analyse(checkpoint, scope=scope)
         patch.setattr(decisions.World, "numbers", None)
+        assert analyse(checkpoint, scope=scope) == quick
+
+
+@many(20)
+@given(cases(), st.sampled_from(("all", "mtp")))
+def test_what_judges_share_of_a_file_changes_nothing(case: Case, scope: Scope) -> None:
+    checkpoint = case.build()
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((decisions, "MANY"), (idle, "MANY"), (alike, "FEW")):
+            patch.setattr(module, name, 1)
+        quick = analyse(checkpoint, scope=scope)
+        patch.setattr(decisions, "shared_under", lambda *asked: {SPARSE: sparse(*asked)})
         assert analyse(checkpoint, scope=scope) == quick

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lengths import many
 
+from mtpfix import splice as splicing
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Edit
 from mtpfix.patch import invert, ops, pointer
@@ -206,3 +207,22 @@ def test_what_json_refuses_is_refused(raw: bytes) -> None:
             splice(raw, edit)
     else:
         assert json.loads(splice(raw, edit)) == 1
+
+
+@many(150)
+@given(OBJECTS, RANDOM, st.lists(st.tuples(st.integers(0, 400), st.sampled_from(',{}[]":1\\ ')), max_size=2))
+def test_a_long_text_is_read_as_a_short_one(value: dict[str, Any], rng: random.Random, typos: Any) -> None:
+    """Runs of items, and objects of plain members, are read at once in a long text: brackets and faults are the same,
+    whatever was mistyped."""
+    text = scrambled({"a": [value, {"a": {}, "b": {"c": 1}, "d": {"e": 1, "f": []}, "g": 1}], **value}, rng)
+    for at, letter in typos:
+        text = text[: at % len(text)] + letter + text[at % len(text) + 1 :]
+    found = []
+    for long in (-1, len(text)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(splicing, "_LONG", long)
+            try:
+                found.append(splicing._scan(text, "f.json"))
+            except UnreadableError as error:
+                found.append(str(error))
+    assert found[0] == found[1]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtpfix.alike import NONE, Alike, Wild, alike, runs
+from mtpfix import alike as layers
+from mtpfix.alike import NONE, Alike, Mentions, Wild, alike, runs
 from mtpfix.formats import formats
 from mtpfix.formats.base import Format
 from mtpfix.formats.coverage import Coverage
@@ -98,3 +102,42 @@ _TEXT = st.text("a.*0e?[x", max_size=6) | st.sampled_from(_TEXTS)
 def test_a_list_that_is_looked_up_covers_what_its_entries_cover(fmt: Format, entries: list[str], name: str) -> None:
     for each in (name, f"{name}.experts.0", f"a.{name}", f"{name}.a"):
         assert Coverage(fmt, entries)(each) is any(fmt.covers(entry, each) for entry in entries)
+
+
+WORDS = st.sampled_from(("bits", "fp", "layers.3.mlp", "model.layers.12", "re:[", "re:a", "*.1.*", "x[0-3]", "", "v1"))
+TABLES = st.recursive(
+    st.one_of(WORDS, st.integers(0, 2), st.none()),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(WORDS, inner, max_size=4)),
+    max_leaves=16,
+)
+
+
+def every_text(value: Any, place: str = "") -> Iterator[tuple[str, list[str], list[str]]]:
+    """What stands in a value, one part after the other."""
+    if isinstance(value, dict):
+        yield place, list(value), [repr(held) if any(map(str.isdigit, key)) else "" for key, held in value.items()]
+        for key, held in value.items():
+            yield from every_text(held, f"{place}/{key}") if "version" not in key else ()
+    elif isinstance(value, list):
+        yield place, [held for held in value if isinstance(held, str)], []
+        for held in value:
+            yield from every_text(held, f"{place}/-") if isinstance(held, (dict, list)) else ()
+    elif isinstance(value, str):
+        yield place, [value], []
+
+
+def mentioned(parts: Iterator[tuple[str, Any, Any]]) -> object:
+    found = Mentions()
+    try:
+        for place, texts, values in parts:
+            found.read(place, zip(texts, values or [""] * len(texts), strict=True), frozenset())
+    except Wild:
+        return Wild
+    return found.named, found.exactly, found.starts, found.parts
+
+
+@given(st.dictionaries(WORDS, TABLES, max_size=4), st.lists(st.text("ab1", max_size=3), unique=True), TABLES)
+def test_equal_recipes_are_read_once(value: dict[str, Any], keys: list[str], recipe: Any) -> None:
+    """A table with the same recipe for each of its keys says what all of them say."""
+    value = {**value, "extra_config": {**dict.fromkeys(keys, recipe), **value}}
+    assert mentioned(layers.texts_of(value)) == mentioned(every_text(value))

@@ -12,7 +12,7 @@ from mtpfix import output
 from mtpfix.output import FORMATS
 from mtpfix.output.base import CheckResult, Format, Page
 
-WRITERS = [name for name in Format.__match_args__ if name not in ("name", "uploaded", "mapped")]  # type: ignore[attr-defined]
+WRITERS = [name for name in Format.__match_args__ if name not in ("name", "uploaded", "mapped", "load")]  # type: ignore[attr-defined]
 
 
 def written() -> list[Format]:
@@ -37,5 +37,6 @@ def test_what_is_registered_is_what_the_file_can_write(form: Format) -> None:
 @pytest.mark.parametrize("form", written(), ids=lambda form: form.name)
 def test_a_registered_writer_is_the_one_of_the_file(form: Format) -> None:
     (row,) = [row for row in FORMATS if row.name == form.name]
+    assert row.load().FORMAT is form  # type: ignore[attr-defined]
     result = CheckResult((factories.fixable(),), {rule.code: rule for rule in factories.RULES})
     assert row.check(result, Page()) == form.check(result, Page())

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Entry, Pattern, Rule, escaped, pattern_of, plain, quantized
+from mtpfix.engines.listing import Entry, Pattern, Rule, Starting, escaped, pattern_of, plain, quantized
 from mtpfix.engines.sglang.fp8 import needed
 from mtpfix.frozen import NamedTuple
 from mtpfix.model import Answer, Layer
@@ -60,7 +60,7 @@ def _class_of(config: Mapping[str, Any]) -> str:
 
 
 class _Layers:
-    __slots__ = ("_blocks", "_default", "_extra", "_packed", "_patterns", "_taken")
+    __slots__ = ("_blocks", "_default", "_extra", "_packed", "_patterns", "_starts", "_taken")
 
     def __init__(self, query: MatchQuery) -> None:
         config = query.config
@@ -73,6 +73,12 @@ class _Layers:
         self._packed = query.packed if self._extra and query.options.get("class_sets_packed") else {}
         self._taken = _class_of(config)
         self._patterns = query.once(("sglang extra",), self._compiled)
+        self._starts = query.once(("sglang extra", "starts"), self._sorted)
+
+    def _sorted(self) -> Starting | None:
+        """The keys by what they start with, where they are the texts of a table."""
+        extra: Any = self._extra
+        return Starting(extra) if isinstance(extra, Mapping) else None
 
     def _compiled(self) -> list[Pattern]:
         """The keys that are patterns."""
@@ -98,13 +104,19 @@ class _Layers:
         if self._blocks:
             inside = any(name.startswith(block) for block in self._blocks)
         if layer == "moe":
-            below = [self._configured(key, inside) for key in self._extra if key.startswith(name)]
+            below = [self._configured(key, inside) for key in self._below(name)]
             if below:
                 return _one(below, name)
         fused = next((key for key in self._packed if name.count(key) == 1), None)
         if fused is None:
             return self._configured(name, inside)
         return _one([self._configured(name.replace(fused, shard), inside) for shard in self._packed[fused]], name)
+
+    def _below(self, name: str) -> list[str]:
+        """The keys that start with a name. Raises AttributeError over what is no text, which no table has."""
+        if self._starts is None:
+            return [key for key in self._extra if key.startswith(name)]
+        return self._starts.all(name)
 
     def _configured(self, name: str, inside: bool) -> tuple[Settings, Entry | None]:
         """A key's own settings: an exact key, else the first pattern that matches the whole name."""

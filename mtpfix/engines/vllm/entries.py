@@ -38,12 +38,19 @@ def read(value: Any, pointer: str) -> tuple[Entry, ...]:
     Raises TypeError for what cannot be iterated.
     """
     if isinstance(value, Mapping):
-        return tuple(Entry(key, key, f"{pointer}/{escaped(str(key))}", at) for at, key in enumerate(value))
+        return _rows(value, value, map(f"{pointer.replace('%', '%%')}/%s".__mod__, _steps_of(value)))
     if isinstance(value, str):
         return tuple(Entry(letter, letter, pointer, at) for at, letter in enumerate(value))
     items = tuple(value)
     places = places_of(value if isinstance(value, list) else items)
     return _rows(items, items, map(f"{pointer.replace('%', '%%')}/%d".__mod__, places))
+
+
+def _steps_of(keys: Iterable[Any]) -> Iterable[str]:
+    """Keys as components of a JSON pointer; most need no look at each."""
+    steps = list(map(str, keys))
+    whole = "".join(steps)
+    return map(escaped, steps) if "~" in whole or "/" in whole else steps
 
 
 def _rows(names: Iterable[Any], texts: Iterable[Any], pointers: Iterable[str]) -> tuple[Entry, ...]:
@@ -80,6 +87,15 @@ def rename(mapper: Mapper, name: str) -> str | None:
     every rule in turn on the result of the one before. Raises AttributeError for a name that is no text.
     """
     return _through(_steps(mapper), name)
+
+
+def renamed(mapper: Mapper, names: Sequence[str]) -> Sequence[str | None]:
+    """Names under a mapper; the same object where it finds nothing in any of them."""
+    steps = _steps(mapper)
+    likely = _likely(steps, names)
+    if likely is not None and not likely:
+        return names
+    return [_through(steps, name) if likely is None or name in likely else name for name in names]
 
 
 def _steps(mapper: Mapper) -> tuple[Step, ...]:

@@ -12,8 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
+from mtpfix.engines.listing import Starting
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, as_linears, cause_of, listed, plain, required
-from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename
+from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read
 from mtpfix.engines.vllm.matching import Suffixed, earliest
 from mtpfix.engines.vllm.switches import on
 from mtpfix.frozen import NamedTuple
@@ -21,6 +22,7 @@ from mtpfix.model import Answer, Cause, Layer, Mapper
 from mtpfix.regexes import Regex, compiled
 
 _REGEX_LETTERS = frozenset(r"*+?^$()[]{}|\\")
+_PLACE = "/extra_config"
 _INT = ("auto_round:auto_gptq", "auto_round:auto_awq")
 _MX, _FP8 = "auto_round:llm_compressor", "auto_round:fp8"
 _BACKENDS = ("auto", "gptq", "gptq:marlin", "awq", "awq:marlin", "marlin")
@@ -47,12 +49,26 @@ class Keys(NamedTuple):
     entries: Mapping[str, Entry]
     patterns: Sequence[tuple[Entry, Regex]]
     endings: Suffixed
+    starts: Starting
 
 
-def _keys(config: Mapping[str, Any], mappers: Sequence[Mapper]) -> Keys:
-    keys, values = _renamed(config, mappers)
+def _keys(query: MatchQuery, mappers: Sequence[Mapper]) -> Keys:
+    """The keys under some mappers, made ready once for all mappers that come to the same."""
+    written, recipes = query.once(("vllm", _PLACE), lambda: _written(query.config.get("extra_config") or {}))
+    keys = _renamed(written, mappers)
+    return query.once(("vllm extra keys", keys), lambda: _searched(keys, recipes))
+
+
+def _written(config: Mapping[str, Any]) -> tuple[tuple[Entry, ...], Mapping[str, Any]]:
+    """The keys as they stand in the config, and what each holds."""
+    entries = read(config, _PLACE)
+    return entries, {entry.text: config[entry.text] for entry in entries}
+
+
+def _searched(keys: tuple[Entry, ...], recipes: Mapping[str, Any]) -> Keys:
+    values = {entry.name: recipes[entry.text] for entry in keys}
     patterns = [(entry, regex) for entry in keys if (regex := _regex(entry.name)) is not None]
-    return Keys(keys, values, {entry.name: entry for entry in keys}, patterns, Suffixed(keys))
+    return Keys(keys, values, {entry.name: entry for entry in keys}, patterns, Suffixed(keys), Starting(values))
 
 
 class Extra:
@@ -62,7 +78,7 @@ class Extra:
     """
 
     def __init__(self, found: Keys, default: Setting, release: str) -> None:
-        self.keys, self.values, self._entries, self._patterns, self._endings = found
+        self.keys, self.values, self._entries, self._patterns, self._endings, self._starts = found
         self._default = default
         self._block_groups = on("inc-block-groups", release)
 
@@ -94,7 +110,7 @@ class Extra:
 
     def below(self, name: str, *, within: bool) -> list[Setting]:
         """The settings of all keys that start with the name."""
-        return [self.setting(e.name, within=within) for e in self.keys if e.name.startswith(name)]
+        return [self.setting(key, within=within) for key in self._starts.all(name)]
 
     def _pattern(self, name: str) -> Entry | None:
         return next((entry for entry, regex in self._patterns if regex.search(name)), None)
@@ -111,12 +127,15 @@ class Extra:
         return Setting(recipe.get("bits", bits), size, recipe.get("sym", symmetric), entry)
 
 
-def _renamed(config: Mapping[str, Any], mappers: Sequence[Mapper]) -> tuple[tuple[Entry, ...], dict[str, Any]]:
-    current = {entry.name: (entry, config[entry.text]) for entry in read(config, "/extra_config")}
+def _renamed(keys: tuple[Entry, ...], mappers: Iterable[Mapper]) -> tuple[Entry, ...]:
+    """The keys after the mappers; the same object where none changes any. Of keys that become one the last has its
+    value and the first its place, as in the dictionary that each mapper makes."""
+    current = keys
     for mapper in mappers:
-        pairs = ((rename(mapper, name), entry, recipe) for name, (entry, recipe) in current.items())
-        current = {name: (entry._replace(name=name), recipe) for name, entry, recipe in pairs if name is not None}
-    return numbered(entry for entry, _ in current.values()), {name: recipe for name, (_, recipe) in current.items()}
+        found = mapped(current, (mapper,))
+        if found is not current:
+            current = tuple({entry.name: entry for entry in found}.values())
+    return current if current is keys else numbered(current)
 
 
 @lru_cache(maxsize=1 << 14)  # a plan tries many lists, an invalid expression each time
@@ -149,7 +168,7 @@ class AutoRound:
         self._layout = parse_layout(config, release)
         mappers = in_force(query.mappers, release)
         default = Setting(self._layout.bits, self._layout.group_size, self._layout.symmetric, None)
-        found = query.once(("vllm extra", mappers), lambda: _keys(config.get("extra_config") or {}, mappers))
+        found = query.once(("vllm extra", mappers), lambda: _keys(query, mappers))
         self._extra = Extra(found, default, release)
         self._blocks = _blocks(config, mappers)
         self._plain_experts = on("inc-plain-experts", release)

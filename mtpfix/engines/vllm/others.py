@@ -6,7 +6,7 @@ Q/bitsandbytes.py:140-171 and vllm-0.12.0 Q/hqq_marlin.py:44-100.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
@@ -72,10 +72,15 @@ class BitsAndBytes:
             raise Refusal("ValueError", "unsupported bnb_4bit_quant_storage")
         place = "/llm_int8_skip_modules"
         entries = query.once(("vllm", place), lambda: read(query.config.get("llm_int8_skip_modules") or [], place))
-        if not {list, dict}.isdisjoint(type(entry.name) for entry in entries):  # what JSON has that is in no set
-            raise TypeError("an entry is no text")
-        self._skipped = query.once(("vllm bnb",), lambda: Exact(entries))
+        self._skipped = query.once(("vllm bnb",), lambda: self._table(entries))
         self._scheme = "bnb8" if query.config.get("load_in_8bit") else "bnb4"
+
+    @staticmethod
+    def _table(entries: Sequence[Entry]) -> Exact:
+        """The entries as the set that the engine makes of them. Raises TypeError for what is in no set."""
+        if not {list, dict}.isdisjoint(type(entry.name) for entry in entries):
+            raise TypeError("an entry is no text")
+        return Exact(entries)
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer == "moe":

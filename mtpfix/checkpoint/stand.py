@@ -1,0 +1,30 @@
+"""How the files of a folder stand, so that who has read them knows whether somebody wrote meanwhile."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+FILES = (".json", ".safetensors")
+JOURNAL = ".mtpfix-journal.json"  # of a write that is under way, or was killed
+
+Stand = list[tuple[str, int, int, int]]
+
+
+def stand_of(folder: str) -> Stand:
+    """What tells whether a file of a folder was replaced or written: name, inode, size and time of each."""
+    found = []
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.endswith(FILES))
+    except (OSError, ValueError):
+        return []
+    for name in names:
+        with suppress(OSError):
+            status = os.stat(os.path.join(folder, name))
+            found.append((name, status.st_ino, status.st_size, status.st_mtime_ns))
+    return found
+
+
+def has_journal(folder: str) -> bool:
+    """Whether a write in a folder is under way, or was killed."""
+    return os.path.lexists(os.path.join(folder, JOURNAL))
