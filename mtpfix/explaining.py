@@ -7,8 +7,9 @@ parameter up by), or it is a path with modules below it. What is none of these i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import itemgetter
 
 from mtpfix import patterns
 from mtpfix.alike import NONE
@@ -16,7 +17,7 @@ from mtpfix.analysis import asked_about, members
 from mtpfix.decisions import Row, Table, Unit, World, tables, world_of
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass
-from mtpfix.model import Answer, Checkpoint, DecisionRow, Explanation, Reading
+from mtpfix.model import Answer, Checkpoint, DecisionRow, DecisionRows, Explanation, Reading
 from mtpfix.names import MAX_NAME, nearest, shown
 from mtpfix.storage.modules import tensors_of
 
@@ -44,19 +45,36 @@ class _Asked:
     def explanation(self, wanted: Sequence[str]) -> Explanation:
         readings = tuple(self._reading(asked) for asked in dict.fromkeys(wanted))
         meant = {name for reading in readings for name in reading.modules}
-        names = [name for name in self.modules if name in meant]
-        rows = [
-            _decision_row(table, name, row.unit, _runtime(row), answer)
-            for table in self.tables
-            for row, answer in table.decided
-            for name in members(row.unit)
-            if name in meant
-        ]
-        order = {name: place for place, name in enumerate(names)}
+        rows = DecisionRows(self._told(meant))
         told = (*readings, *self._namesakes(wanted)) if rows else readings
-        return Explanation(
-            tuple(sorted(rows, key=lambda row: order[row.module])), told, "" if rows else self._silence()
-        )
+        return Explanation(rows, told, "" if rows else self._silence())
+
+    def _told(self, meant: Container[str]) -> Iterator[tuple[str, Sequence[DecisionRow]]]:
+        """The modules that are meant, in the order of the checkpoint, with what is decided about each: what a unit
+        stands for shares its rows. A holder's name may be that of several units."""
+        owners: dict[str, list[int]] = {}
+        for unit in self.world.units:
+            for name in members(unit):
+                if name in meant:
+                    owners.setdefault(name, []).append(id(unit))
+        decided = self._decided({at for some in owners.values() for at in some})
+        alone = {at: tuple(row for _, row in rows) for at, rows in decided.items()}
+        for name, some in owners.items():
+            if len(some) == 1:
+                yield name, alone[some[0]]
+            else:
+                both = (row for at in some for row in decided[at])
+                yield name, tuple(row for _, row in sorted(both, key=itemgetter(0)))
+
+    def _decided(self, units: Iterable[int]) -> dict[int, list[tuple[int, DecisionRow]]]:
+        """What is decided about some units, by their id, each decision with its place among all."""
+        found: dict[int, list[tuple[int, DecisionRow]]] = {at: [] for at in units}
+        rows = ((table, row, answer) for table in self.tables for row, answer in table.decided)
+        for place, (table, row, answer) in enumerate(rows):
+            if id(row.unit) in found:
+                told = _decision_row(table, row.unit, _runtime(row), answer)
+                found[id(row.unit)].append((place, told))
+        return found
 
     def _silence(self) -> str:
         """Why no engine decides anything."""
@@ -167,11 +185,11 @@ def _runtime(row: Row) -> str:
     return row.ask.runtime if row.ask is not None else ""
 
 
-def _decision_row(table: Table, name: str, unit: Unit, runtime: str, answer: Answer) -> DecisionRow:
+def _decision_row(table: Table, unit: Unit, runtime: str, answer: Answer) -> DecisionRow:
     profile, cause = table.judge.profile, answer.cause
     listed = bool(cause.pointer) and table.fragment is not None
     return DecisionRow(
-        module=name,
+        module=unit.name,
         part=table.judge.part,
         engine=profile.engine,
         version=profile.first,

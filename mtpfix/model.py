@@ -6,10 +6,10 @@ never change what an earlier one found.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from mtpfix.frozen import NamedTuple, dataclass, field
+from mtpfix.frozen import NamedTuple, dataclass, field, replace
 
 Part = Literal["target", "draft"]
 Layer = Literal["linear", "moe", "lm_head", "embedding"]
@@ -358,6 +358,30 @@ class DecisionRow:
     scheme: str = ""
 
 
+class DecisionRows(Sequence[DecisionRow]):
+    """Decisions on modules, one module after the other. Those of a module that others are decided like, as the experts
+    of a layer are, are held once: a large checkpoint has more than a million.
+
+    told  a module, and its decisions but for its name
+    """
+
+    __slots__ = ("_rows", "told")
+
+    def __init__(self, told: Iterable[tuple[str, Sequence[DecisionRow]]]) -> None:
+        self.told = tuple(told)
+        self._rows: tuple[DecisionRow, ...] | None = None
+
+    def __len__(self) -> int:
+        return sum(len(rows) for _, rows in self.told)
+
+    def __iter__(self) -> Iterator[DecisionRow]:
+        return (replace(row, module=name) for name, rows in self.told for row in rows)
+
+    def __getitem__(self, at: Any) -> Any:
+        self._rows = self._rows or tuple(self)
+        return self._rows[at]
+
+
 class Reading(NamedTuple):
     """How a name that a user gave was understood.
 
@@ -379,7 +403,7 @@ class Reading(NamedTuple):
 class Explanation:
     """Decisions on some modules, how the names that asked for them were understood, and why there are no decisions."""
 
-    rows: tuple[DecisionRow, ...]
+    rows: Sequence[DecisionRow]
     readings: tuple[Reading, ...] = ()
     reason: str = ""
 

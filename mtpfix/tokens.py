@@ -121,7 +121,7 @@ def masked(text: str) -> str:
         text = _HUB.sub(rf"\1{_STARS}", text)
     if "@" in text and ":" in text:
         text = _LOGIN.sub(rf"\1{_STARS}@", text)
-    if ("=" in text or "%3" in text) and _may_ask(text):
+    if ("=" in text or ("%" in text and "%3" in text)) and _may_ask(text):
         text = _QUERY.sub(rf"\1{_STARS}", text)
     return _HEADER.sub(rf"\1 {_STARS}", text) if "earer " in text or "Basic " in text else text
 

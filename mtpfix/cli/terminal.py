@@ -34,6 +34,7 @@ _CLEAR = "\r\x1b[K"
 _FIXED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EROFS})
 _NO_SYNC = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 _NARROWEST, _USUAL, _WIDEST = 60, 80, 200
+_AT_ONCE = 1 << 24  # characters that are written: each is held in several forms meanwhile
 _BAR, _SHORTEST_BAR = 24, 8
 
 
@@ -254,8 +255,11 @@ def page_for(output: str | None) -> Page:
 def echo(text: str) -> None:
     """Text to stdout as it is, whatever its encoding can hold."""
     encoding = sys.stdout.encoding or "utf-8"
+    shown = masked(text)
     with delivered():
-        click.echo(masked(text).encode(encoding, "backslashreplace").decode(encoding), nl=False, color=True)
+        for at in range(0, len(shown), _AT_ONCE):
+            part = shown[at : at + _AT_ONCE]
+            click.echo(part.encode(encoding, "backslashreplace").decode(encoding), nl=False, color=True)
 
 
 def talk(*lines: str) -> None:

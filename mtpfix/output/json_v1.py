@@ -13,7 +13,8 @@ from typing import Any, Literal, TypedDict
 
 import mtpfix
 from mtpfix import releases
-from mtpfix.model import Certificate, Contrast, DecisionRow, EngineRow, Explanation, Finding, Plan, Report
+from mtpfix.frozen import replace
+from mtpfix.model import Certificate, Contrast, DecisionRow, DecisionRows, EngineRow, Explanation, Finding, Plan, Report
 from mtpfix.output.base import (
     Applied,
     CheckResult,
@@ -36,6 +37,8 @@ from mtpfix.output.collapse import collapse
 from mtpfix.patch import ops
 
 VERSION: Literal[1] = 1
+_DECISIONS = '"decisions": ['
+_NO_DECISIONS, _NAMELESS = f"{_DECISIONS}]", '{"module": "", '
 
 
 class SourceV1(TypedDict):
@@ -912,6 +915,22 @@ def _check_text(result: CheckResult, _page: Page) -> str:
     return "".join(map(line, documents))
 
 
+def _explained(found: Explanation, _page: Page) -> str:
+    """The explanation as a line, written piece by piece: what modules that are decided alike share is made once."""
+    rows = found.rows
+    told = rows.told if isinstance(rows, DecisionRows) else tuple((row.module, (row,)) for row in rows)
+    head, tail = line(explanation(replace(found, rows=()))).split(_NO_DECISIONS, 1)
+    made: dict[int, list[str]] = {}
+    parts: list[str] = []
+    for name, held in told:
+        if id(held) not in made:  # what is told holds it
+            made[id(held)] = [json.dumps({**_decision(row), "module": ""}).removeprefix(_NAMELESS) for row in held]
+        start = f'{{"module": {json.dumps(name)}, '
+        for part in made[id(held)]:
+            parts += (start, part, ", ")
+    return "".join((head, _DECISIONS, *parts[:-1], "]", tail))
+
+
 def line(document: object) -> str:
     """One line of pure ASCII: no terminal and no pipe can spoil it."""
     return json.dumps(document, ensure_ascii=True) + "\n"
@@ -920,7 +939,7 @@ def line(document: object) -> str:
 FORMAT = Format(
     name="json",
     check=_check_text,
-    explain=lambda found, _page: line(explanation(found)),
+    explain=_explained,
     tensors=lambda listing, _page: line(tensors(listing.rows)),
     rules=lambda chosen, _page: line(rules(chosen.rules)),
     symptoms=lambda found, _page: line(symptoms(found)),

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from mtpfix import late
 from mtpfix.frozen import dataclass
-from mtpfix.model import DecisionRow, Explanation, Reading
+from mtpfix.model import DecisionRow, DecisionRows, Explanation, Reading
 from mtpfix.output import matrix
 from mtpfix.output.base import (
     EngineFacts,
@@ -83,19 +83,29 @@ def _reading(reading: Reading) -> str:
     }[reading.kind]
 
 
-def _blocks(rows: tuple[DecisionRow, ...], page: Page) -> list[list[str]]:
-    engines = dict.fromkeys(row.engine for row in rows)
-    known = {engine: matrix.releases(row for row in rows if row.engine == engine) for engine in engines}
+def _blocks(rows: Sequence[DecisionRow], page: Page) -> list[list[str]]:
+    modules = dict(rows.told) if isinstance(rows, DecisionRows) else _by_module(rows)
+    different = [row for own in {id(own): own for own in modules.values()}.values() for row in own]
+    engines = dict.fromkeys(row.engine for row in different)
+    known = {engine: matrix.releases(row for row in different if row.engine == engine) for engine in engines}
+    alike: dict[tuple[str, tuple[_Decided, ...]], dict[str, tuple[str, ...]]] = {}
+    made: dict[int, list[tuple[_Decided, str]]] = {}
+    for module, own in modules.items():
+        if own and id(own) not in made:  # what was told is held by its module
+            made[id(own)] = _decided(own, known)
+        decided = made.get(id(own), [])
+        if decided:
+            alike.setdefault((own[0].stored, tuple(one for one, _ in decided)), {})[module] = tuple(
+                name for _, name in decided
+            )
+    return [_block(stored, decided, names, page) for (stored, decided), names in alike.items()]
+
+
+def _by_module(rows: Iterable[DecisionRow]) -> Mapping[str, Sequence[DecisionRow]]:
     modules: dict[str, list[DecisionRow]] = {}
     for row in rows:
         modules.setdefault(row.module, []).append(row)
-    alike: dict[tuple[str, tuple[_Decided, ...]], dict[str, tuple[str, ...]]] = {}
-    for module, own in modules.items():
-        decided = _decided(own, known)
-        alike.setdefault((own[0].stored, tuple(one for one, _ in decided)), {})[module] = tuple(
-            name for _, name in decided
-        )
-    return [_block(stored, decided, names, page) for (stored, decided), names in alike.items()]
+    return modules
 
 
 def _decided(rows: Sequence[DecisionRow], known: Mapping[str, Sequence[str]]) -> list[tuple[_Decided, str]]:

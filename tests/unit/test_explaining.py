@@ -7,6 +7,7 @@ and hold `w13_weight`; SGLang's Qwen3-Next draft is built under `model`, its pro
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,10 @@ from hypothesis import strategies as st
 from mtpfix import api
 from mtpfix.errors import UsageError
 from mtpfix.explaining import explain
-from mtpfix.model import Checkpoint, Explanation
+from mtpfix.model import Checkpoint, DecisionRows, Explanation
 from mtpfix.names import nearest
+from mtpfix.output import json_v1, listing
+from mtpfix.output.base import Page
 
 GLM, NEXT = glm4_moe(), qwen3_next()
 EXPERTS = tuple(
@@ -131,3 +134,24 @@ def test_a_tensor_of_a_million_parts_is_looked_at_once(tmp_path: Path) -> None:
     before = time.process_time()
     assert api.explain(place, ["mtp.**"]).readings
     assert time.process_time() - before < 5
+
+
+def test_what_is_told_at_once_reads_as_row_by_row() -> None:
+    """Modules that are decided alike share their rows, a stack's holder has those of several units: no output shows."""
+    stack = "mtp.layers.0.mlp.experts"
+    rest = {name: shape for name, shape in NEXT.draft.items() if ".experts." not in name}
+    stacked = replace(NEXT, draft={**rest, stack: (128, 129)})
+    for checkpoint in (
+        build(GLM, "nvfp4", ["lm_head"]),
+        build(stacked, "nvfp4", ["mtp.fc"], stored={stack: "stacked"}),
+    ):
+        found = explain(checkpoint, ["**"])
+        rows = tuple(found.rows)
+        assert isinstance(found.rows, DecisionRows)
+        assert len(rows) == len(found.rows)
+        assert len({id(held) for _, held in found.rows.told}) < len(found.rows.told)
+        assert found.rows[-1] == rows[-1]
+        alone = replace(found, rows=rows)
+        assert json_v1.FORMAT.explain(found, Page()) == json_v1.line(json_v1.explanation(alone))
+        assert json_v1.FORMAT.explain(alone, Page()) == json_v1.line(json_v1.explanation(alone))
+        assert listing.explain_text(found, Page()) == listing.explain_text(alone, Page())
