@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import chain, pairwise
+from itertools import chain, compress, pairwise
 from typing import Any, Literal
 
 from mtpfix import late, releases
 from mtpfix.alike import NONE, Alike, alike, is_literal, layer_and_rest
 from mtpfix.checkpoint.limits import check_draft, check_judged
 from mtpfix.engines import openings
-from mtpfix.engines.base import Engine, Matcher, MatchQuery, Method, Sparse
+from mtpfix.engines.base import Dtypes, Engine, Matcher, MatchQuery, Method, Sparse
 from mtpfix.engines.sources import (
     CONFIG,
     DESCRIPTION,
@@ -456,7 +456,8 @@ class World:
     def dtypes(self) -> Mapping[str, str]:
         """Tensor name -> dtype of everything that engines open, for the methods that read headers."""
         modules = self.checkpoint.modules.values()
-        return {tensor_name(raw.name, cell.suffix): cell.dtype for raw in modules if raw.listed for cell in raw.cells}
+        rows = {tensor_name(raw.name, cell.suffix): cell.dtype for raw in modules if raw.listed for cell in raw.cells}
+        return Dtypes(rows)
 
     @cached_property
     def declared(self) -> int | None:
@@ -738,7 +739,7 @@ def world_of(checkpoint: Checkpoint) -> World:
 def layer_of(name: str) -> str | None:
     """The path to the first number of a name (`mtp.layers.0`), or None where it has none."""
     steps = name.split(".")
-    place = next((at for at, step in enumerate(steps) if step.isdecimal()), None)
+    place = next(compress(range(len(steps)), map(str.isdecimal, steps)), None)
     return None if place is None else ".".join(steps[: place + 1])
 
 

@@ -26,6 +26,8 @@ _TOKEN = late.pattern(
     re.DOTALL,
 )
 _PLAIN = late.pattern(r"[A-Za-z0-9_.-]*")
+# Characters, an escaped dot or dash, each perhaps with a star: a regular expression whatever they are.
+_SURE = late.pattern(r"(?:(?:[A-Za-z0-9_.-]|\\[.-])\*?)*")
 _FEW = frozenset({r"\d", "[0-9]"})
 
 
@@ -90,6 +92,20 @@ def is_valid(pattern: str) -> bool:
     return isinstance(_weighed(pattern), Regex)
 
 
+def is_surely_valid(pattern: str) -> bool:
+    """Whether a pattern is a regular expression beyond doubt, told without compiling it."""
+    return len(pattern) <= MAX_LENGTH and _SURE.fullmatch(pattern) is not None
+
+
+@lru_cache(maxsize=1 << 14)  # beside what is kept of compiled ones: a list of thousands would drive that out
+def literal_of(pattern: str) -> str:
+    """A text that every match of a pattern contains; "" where it has none, is no regular expression, or too long."""
+    if is_surely_valid(pattern):
+        return _longest(list(_TOKEN.finditer(pattern)))
+    found = _weighed.__wrapped__(pattern) if len(pattern) <= MAX_LENGTH else None
+    return found.literal if isinstance(found, Regex) else ""
+
+
 @lru_cache(maxsize=1 << 14)
 def _weighed(pattern: str) -> Regex | tuple[str, str, int | None]:
     """The pattern compiled, or what `re.error` says of it: a list is tried again and again, a broken one too."""
@@ -100,7 +116,11 @@ def _weighed(pattern: str) -> Regex | tuple[str, str, int | None]:
     tokens = list(_TOKEN.finditer(pattern))
     choices, nested = _weight(tokens)
     plain_flags = ready.flags == re.UNICODE
-    return Regex(ready, choices, nested, max(_literals(tokens), key=len, default="") if plain_flags else "")
+    return Regex(ready, choices, nested, _longest(tokens) if plain_flags else "")
+
+
+def _longest(tokens: list[re.Match[str]]) -> str:
+    return max(_literals(tokens), key=len, default="")
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

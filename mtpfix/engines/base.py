@@ -39,6 +39,23 @@ def places_of(value: Sequence[Any]) -> Sequence[int]:
     return value.places if isinstance(value, Sparse) else range(len(value))
 
 
+class Dtypes(dict[str, str]):
+    """Tensor name -> dtype, with what engines make of all of them: the same whatever a config says."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self, rows: Mapping[str, str]) -> None:
+        super().__init__(rows)
+        self._made: dict[tuple[Hashable, ...], Any] = {}
+
+    def once(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
+        """What `make` gives, made once. `key`: all that it is made from but the dtypes."""
+        if key not in self._made:
+            self._made[key] = make()
+        found: T = self._made[key]
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class MatchQuery:
     """Everything a matcher is built from.

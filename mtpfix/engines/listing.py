@@ -20,7 +20,7 @@ from mtpfix.engines.base import MatchQuery, places_of
 from mtpfix.frozen import NamedTuple, dataclass, replace
 from mtpfix.model import Answer, Cause, Layer
 from mtpfix.names import brief
-from mtpfix.regexes import Regex, TooCostly, compiled
+from mtpfix.regexes import MAX_LENGTH, Regex, TooCostly, compiled, is_surely_valid, literal_of
 
 LONGEST_REASON = 1000  # characters of what an engine says when it raises: a value of the config may be part of it
 _GRAM = 12
@@ -387,35 +387,39 @@ class Pattern:
     """A regular expression of an entry, tried only on texts that hold `needle`.
 
     problem  why it cannot be compiled, None where it can
+    source   of one that certainly can, and is compiled once a text holds the needle
     """
 
     entry: Entry
     needle: str
     regex: Regex | None
     problem: Exception | None = None
+    source: str = ""
 
     def meets(self, test: str, text: str) -> bool:
         """Whether `match`, `fullmatch` or `search` succeeds. Raises AtEntry where the engine raises or hangs."""
-        if self.regex is None or self.problem:
+        if (self.regex is None and not self.source) or self.problem:
             raise AtEntry(self.problem or ValueError(), self.entry)
         if self.needle not in text:
             return False
         try:
-            return bool(getattr(self.regex, test)(text))
+            return bool(getattr(self.regex or compiled(self.source), test)(text))
         except TooCostly as problem:
             raise AtEntry(problem, self.entry) from problem
 
 
 def pattern_of(entry: Entry, source: str, inner: str = "") -> Pattern:
-    """The pattern of an entry. `inner`: a pattern that every match of the source must hold a match of, if it is one."""
+    """The pattern of an entry.
+
+    inner  a pattern that every match of the source must hold a match of, if it is one; then the source is one too
+    """
+    needle = literal_of(inner or source)
+    if source and is_surely_valid(inner or source) and len(source) <= MAX_LENGTH:
+        return Pattern(entry, needle, None, source=source)
     try:
-        regex = compiled(source)
+        return Pattern(entry, needle, compiled(source))
     except (re.error, TooCostly) as problem:
         return Pattern(entry, "", None, problem)
-    try:
-        return Pattern(entry, compiled(inner).literal if inner else regex.literal, regex)
-    except (re.error, TooCostly):
-        return Pattern(entry, "", regex)
 
 
 class Patterns:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, compress
 from operator import itemgetter
 from typing import Generic, TypeVar
 
@@ -42,8 +42,8 @@ def key_of(name: str) -> Key:
     """The lookup key of a module name: `a.3.b` -> Key("a.#.b", (3,))."""
     numbers: list[int] = []
     parts = name[:MAX_NAME].split(".")
-    for at, part in enumerate(parts):
-        count = counted(part) if part.isdecimal() else None
+    for at in compress(range(len(parts)), map(str.isdecimal, parts)):
+        count = counted(parts[at])
         if count is not None:
             numbers.append(count)
             parts[at] = "#"

@@ -96,6 +96,8 @@ def _pieces(word: str, width: int) -> list[str]:
 
 def _fitting(word: str, width: int) -> int:
     """How many characters fit into a width, at least one."""
+    if word.isascii():
+        return min(max(width, 1), len(word))
     total = 0
     for at, char in enumerate(word):
         total += cells(char)
@@ -173,8 +175,9 @@ def _row_lines(row: Sequence[Cell], widths: Sequence[int], page: Page, indent: s
     columns = [_cell_lines(cell, width, page) for cell, width in zip(row, widths, strict=True)]
     lines = []
     for at in range(max(map(len, columns))):
-        texts = (column[at] if at < len(column) else ("", 0) for column in columns)
-        parts = [text + " " * (width - taken) for width, (text, taken) in zip(widths, texts, strict=True)]
+        last = max(place for place, column in enumerate(columns, 1) if at < len(column))
+        texts = (column[at] if at < len(column) else ("", 0) for column in columns[:last])
+        parts = [text + " " * (width - taken) for width, (text, taken) in zip(widths, texts, strict=False)]
         lines.append((indent + _GAP.join(parts)).rstrip())
     return lines
 

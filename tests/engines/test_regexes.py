@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtpfix.regexes import TooCostly, compiled
+from mtpfix.regexes import TooCostly, compiled, is_surely_valid, literal_of
 
 PIECES = st.sampled_from(
     [
@@ -100,3 +100,24 @@ def test_a_pattern_of_absurd_length_is_refused() -> None:
 def test_an_invalid_pattern_is_an_error() -> None:
     with pytest.raises(re.error):
         compiled("*mtp*")
+
+
+@given(st.lists(PIECES, max_size=6).map("".join))
+def test_the_literal_is_known_without_the_pattern(source: str) -> None:
+    """That of a pattern which is compiled; a simple one is one beyond doubt."""
+    try:
+        expected = compiled(source).literal
+    except (re.error, TooCostly):
+        expected = ""
+        assert not is_surely_valid(source)
+    assert literal_of(source) == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "sure"),
+    [("model.a_b-1*", True), (r"a\.b.*", True), ("a**", False), ("*a", False), ("a+", False), (r"a\d", False),
+     ("(a)", False),
+     ("a" * 4001, False), ("a\n", False)],
+)  # fmt: skip
+def test_what_is_a_pattern_beyond_doubt(source: str, sure: bool) -> None:
+    assert is_surely_valid(source) is sure

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtpfix.engines.base import MatchQuery, Method
+from mtpfix.engines.base import Dtypes, MatchQuery, Method
 from mtpfix.engines.releases import key
 from mtpfix.engines.replay import Totals, replay
 from mtpfix.engines.vllm import ENGINE, switches
@@ -616,6 +616,24 @@ class TestGptq:
         dtypes = {f"{ATTN}.o_proj.qweight": "I32", f"{ATTN}.o_proj.scales": "F16", "mtp.fc.weight": "BF16"}
         assert verdict("gptq", gptq(), f"{ATTN}.o_proj", dtypes=dtypes) == "gptq4"
         assert verdict("gptq", gptq(), "mtp.fc", dtypes=dtypes) == "plain"
+
+    def test_headers_are_looked_at_once(self) -> None:
+        """What they say is the same in every config, but for mappers and for a list that is not empty."""
+        rows = {f"{ATTN}.o_proj.qweight": "I32", "mtp.fc.weight": "BF16", "old.fc.qweight": "I32"}
+        dtypes, mapper = Dtypes(rows), Mapper(prefix=(("old.", "mtp."),))
+        for _ in range(2):
+            for config, mappers, release in product(
+                (gptq(), gptq(modules_in_block_to_quantize=["fc"]), gptq(bits=8), gptq(dynamic={"-:mtp": {}})),
+                ((), (mapper,)),
+                ("0.12.0", NEWEST),
+            ):
+                for name in (f"{ATTN}.o_proj", "mtp.fc", "old.fc"):
+                    held = (
+                        ask("gptq", config, name, release, dtypes=given, mappers=mappers) for given in (rows, dtypes)
+                    )
+                    assert next(held) == next(held)
+        assert verdict("gptq", gptq(), "mtp.fc", dtypes=dtypes) == "plain"
+        assert verdict("gptq", gptq(), "mtp.fc", dtypes=dtypes, mappers=(mapper,)) == "gptq4"
 
     @pytest.mark.parametrize(("release", "expected"), [("0.31.0", "plain"), ("0.32.0", "gptq4")])
     def test_nothing_known_of_the_modules(self, release: str, expected: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
-from mtpfix.engines.base import MatchQuery
+from mtpfix.engines.base import Dtypes, MatchQuery
 from mtpfix.engines.vllm.answers import (
     NOT_ASKED,
     Decider,
@@ -29,6 +29,7 @@ from mtpfix.model import Answer, Cause, Layer, Packed
 from mtpfix.regexes import Regex, TooCostly, compiled
 
 _UNQUANTIZED = frozenset({"F16", "BF16", "F32"})
+_MODULES = "modules_in_block_to_quantize"
 _NOWHERE = ""  # the place of an entry that the engine finds in the headers: none in a file
 
 
@@ -92,8 +93,7 @@ class Gptq:
         self._marlin = one_class or _is_marlin(self._bits, self._symmetric)
         self._check_layout(self._bits, self._symmetric)
         self._rules = list(zip(read(rules, "/dynamic"), rules.values(), map(_rule_regex, rules), strict=True))
-        self._modules = _quantized_modules(query, raw)
-        self._contained = Contained(self._modules)
+        self._modules, self._contained = _modules_of(query, raw)
         self._packed = query.packed if packed is None else packed
         self._head = bool(config.get("lm_head", False))
         self._empty_is_all = on("gptq-empty-is-all", release)
@@ -175,10 +175,22 @@ def _check_act_order(act_order: Any, group_size: Any, rules: Mapping[str, Any]) 
                 raise Refusal("ValueError", "activation order (desc_act) is no longer supported")
 
 
+def _modules_of(query: MatchQuery, raw: bool) -> tuple[tuple[Entry, ...], Contained]:
+    """The list of quantized modules, and the same to be searched; what the headers say is looked at once."""
+
+    def made() -> tuple[tuple[Entry, ...], Contained]:
+        found = _quantized_modules(query, raw)
+        return found, Contained(found)
+
+    dtypes = query.dtypes
+    if raw or query.config.get(_MODULES) or not isinstance(dtypes, Dtypes):
+        return made()
+    return dtypes.once(("gptq", in_force(query.mappers, query.release), on("gptq-flatten", query.release)), made)
+
+
 def _quantized_modules(query: MatchQuery, raw: bool) -> tuple[Entry, ...]:
     """`modules_in_block_to_quantize`, lists in it flattened, or what the headers say where it is empty."""
-    pointer = "/modules_in_block_to_quantize"
-    entries: Sequence[Entry] = read(query.config.get("modules_in_block_to_quantize") or [], pointer)
+    entries: Sequence[Entry] = read(query.config.get(_MODULES) or [], f"/{_MODULES}")
     if raw:
         return numbered(_flat(entries) if on("gptq-flatten", query.release) else entries)
     if not entries:
