@@ -195,6 +195,7 @@ class Solver:
         self._benches = tuple(bench for bench, *_ in seats.values())
         self._spent = 0
         self._known: dict[tuple[tuple[int, ...], tuple[str, ...]], Verdicts] = {}
+        self._missed: dict[int, tuple[Verdicts, frozenset[str]]] = {}
         self._judged: dict[tuple[int, int, str, tuple[str, ...]], bool] = {}
         self._leaves = tuple(leaves_beside(world, judge) for judge in self.judges)
         self._plain: dict[tuple[int, int], set[str]] = {}
@@ -662,15 +663,17 @@ class Solver:
 
     def _missing_names(self, state: Verdicts) -> set[str]:
         """Units that are stored plain and that some judge would not build plain."""
-        found: set[str] = set()
-        for at, (judge, answers, members) in enumerate(zip(self.judges, state, self.members, strict=True)):
-            for row, answer, names in zip(judge.rows, answers, members, strict=True):
-                if self._missing(at, row, answer, state):
-                    found.update(names)
-        return found
+        if id(state) not in self._missed:
+            found: set[str] = set()
+            for at, (judge, answers, members) in enumerate(zip(self.judges, state, self.members, strict=True)):
+                for row, answer, names in zip(judge.rows, answers, members, strict=True):
+                    if self._missing(at, row, answer, state):
+                        found.update(names)
+            self._missed[id(state)] = state, frozenset(found)  # a state lives as long as its id counts
+        return set(self._missed[id(state)][1])
 
     def _missing(self, at: int, row: Row, answer: Answer, state: Verdicts) -> bool:
-        return row.unit.stored.plain and self._wrong(at, row, answer, state)
+        return answer.decision != "plain" and row.unit.stored.plain and self._wrong(at, row, answer, state)
 
     def _mended(self, start: Verdicts, final: Verdicts) -> set[str]:
         """Units that some judge would not build plain before and does after."""
@@ -963,14 +966,21 @@ def colliding(benches: Iterable[Bench]) -> set[tuple[object, int]]:
     the name. One release of a signature that has no such name is enough to leave its judges out.
     """
     found: dict[tuple[object, int], bool] = {}
+    known: dict[tuple[int, str], frozenset[str]] = {}
+
+    def names(rows: Sequence[Row], kind: str) -> frozenset[str]:
+        at = (id(rows), kind)
+        if at not in known:
+            known[at] = _names(rows, kind)
+        return known[at]
+
     for bench in benches:
         targets = {judge.profile: judge.rows for judge in bench.judges if judge.part == "target"}
-        taken = {at: _names(rows, "quantized") for at, rows in {id(rows): rows for rows in targets.values()}.items()}
         for judge in bench.judges:
             if judge.part == "draft" and judge.view and not judge.method.error:
                 at = (judge.signature, id(bench))
-                names = taken.get(id(targets.get(judge.profile)), frozenset())
-                found[at] = found.get(at, True) and not names.isdisjoint(_names(judge.rows, "plain"))
+                taken = names(targets.get(judge.profile, ()), "quantized")
+                found[at] = found.get(at, True) and not taken.isdisjoint(names(judge.rows, "plain"))
     return {at for at, hit in found.items() if hit}
 
 
