@@ -219,7 +219,8 @@ class Experts:
         for run in tuple(runs):
             common = [*left] if run.numbers == left else [number for number in run.numbers if number in left]
             if 0 < len(common) < len(run.numbers):
-                runs.append(Run(run.numbers.keys() - {*common}, run.nodes, run.before))
+                away = {*common}
+                runs.append(Run((number for number in run.numbers if number not in away), run.nodes, run.before))
                 run.numbers = dict.fromkeys(common)
             if common:
                 self._lead(run, tails)

@@ -235,3 +235,16 @@ def test_many_tensors_of_one_module_do_not_grow_the_tree() -> None:
     assert fold(raw, size, Tails()) is None
     raw, size = header({f"m{number}.s{number}": ("U8", (1,)) for number in range(MAX_TAILS + 2)})
     assert fold(raw, size, Tails()) is None
+
+
+@pytest.mark.parametrize(
+    "numbers", [("",), ("", ""), ("", "0", "1"), ("a", "0", "1"), ("0", "1", "a"), ("٣", "1", "2")]
+)
+def test_experts_without_a_number_are_modules_like_others(numbers: tuple[str, ...]) -> None:
+    rows = {f"l.experts.{number}.{rest}.weight": ("U8", (1,)) for number in numbers for rest in ("up", "down")}
+    raw, size = header(rows)
+    folded = fold(raw, size, Tails())
+    assert folded is not None
+    assert {name: tuple(cells) for name, cells in folded.modules.items()} == {
+        name.removesuffix(".weight"): (("weight", *spec),) for name, spec in rows.items()
+    }
