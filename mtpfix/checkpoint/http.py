@@ -6,6 +6,7 @@ that no answer is ever read further than it is needed. Statuses and headers are 
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import threading
@@ -30,6 +31,9 @@ MAX_BACKOFF = 8.0
 _TURN = 0.02  # seconds between two looks whether another request may go out
 MAX_LIMITED = 20  # repetitions after a rate limit, which the Hub itself paces
 MAX_WAIT = 330.0  # the Hub's windows are 300 seconds long
+MAX_WRITTEN = 1 << 22  # bytes of the answer to something that is written: a few names
+MAX_VALUES = 1_000_000  # of an answer in JSON: a list of 100,000 files
+MAX_WIDE_BYTES = 1 << 24  # of one that is not ASCII: Python takes up to four bytes for each character of it
 Query = Mapping[str, str] | Sequence[tuple[str, str]]
 _AGAIN_STATUS = frozenset({408, 425, 500, 502, 503, 504})
 _RATE_LIMIT = re.compile(r'"\w+"\s*;\s*r\s*=\s*(\d+)\s*;\s*t\s*=\s*(\d+(?:\.\d+)?)')
@@ -316,6 +320,24 @@ class Session:
         return shown(masked(text)).strip("'\"") if text else ""
 
 
+def value_of(data: bytes, subject: str) -> Any:
+    """What an answer in JSON says, None where it is no JSON.
+
+    Raises UnreadableError for one that would take more room than any needs.
+    """
+    if sum(map(data.count, (b",", b"[", b"{"))) > MAX_VALUES or (len(data) > MAX_WIDE_BYTES and not data.isascii()):
+        what = f"more than {MAX_VALUES:,} values, or than {MAX_WIDE_BYTES:,} bytes that are not ASCII"
+        raise UnreadableError(
+            f"{subject}: the Hub's answer has {what}",
+            subject=subject,
+            hint="no repository needs as much: check HF_ENDPOINT",
+        )
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _headers(access: Access) -> dict[str, str]:
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # public, but not in __all__
 
@@ -350,9 +372,10 @@ def wait_of(headers: Mapping[str, str]) -> float | None:
 
 @contextmanager
 def metered(access: Access) -> Iterator[None]:
-    """Count what this thread asks through huggingface_hub's own functions, and bound how long an answer may take.
+    """Count what this thread asks through huggingface_hub's own functions, and bound how long an answer may be.
 
-    The client itself waits for ever (its session is made with `timeout=None`).
+    The client itself waits for ever (its session is made with `timeout=None`), and as long as an answer tells it to.
+    It raises UnreadableError then.
     """
     from huggingface_hub import get_session
 
@@ -363,10 +386,12 @@ def metered(access: Access) -> Iterator[None]:
         if threading.get_ident() == thread:
             access.traffic.add(requests=1)
             request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), 2 * TIMEOUT)
+            request.headers["accept-encoding"] = "identity"
 
     def answered(response: Any) -> None:
         if threading.get_ident() == thread:
             answers.append(response)
+            _bound(response)
 
     # Lists are replaced, not changed: another thread may be going through them.
     with _HOOKS:
@@ -378,3 +403,30 @@ def metered(access: Access) -> Iterator[None]:
             for kind, own in (("request", asked), ("response", answered)):
                 hooks[kind] = [hook for hook in hooks[kind] if hook is not own]
         access.traffic.add(received=sum(answer.num_bytes_downloaded for answer in answers))
+
+
+def _bound(response: Any) -> None:
+    """Let an answer to something that is written be read no further than it can need, nor wait for longer.
+
+    Raises UnreadableError where it asks to wait for too long, or is compressed though nobody asked for that.
+    """
+    wait = wait_of(response.headers) if response.status_code in (429, 503) else None
+    if (wait or 0.0) > MAX_WAIT:
+        raise _endless(f"the Hub wants no request for {wait:.0f} seconds")
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise _endless("the Hub's answer is compressed")
+    pieces, end = response.iter_raw, time.monotonic() + DEADLINE
+
+    def bounded(*args: Any) -> Iterator[bytes]:
+        count = 0
+        for piece in pieces(*args):
+            count += len(piece)
+            if count > MAX_WRITTEN or time.monotonic() > end:
+                raise _endless("the Hub's answer has no end")
+            yield piece
+
+    response.iter_raw = bounded
+
+
+def _endless(what: str) -> UnreadableError:
+    return UnreadableError(what, subject="the Hub", hint="try again later; if it stays, check HF_ENDPOINT")

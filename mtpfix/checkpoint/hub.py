@@ -21,7 +21,7 @@ from urllib.parse import quote
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.cache import Cache
 from mtpfix.checkpoint.headers import ALIGNED, LENGTH_BYTES, MAX_HEADER_BYTES, broken, header_length
-from mtpfix.checkpoint.http import Session
+from mtpfix.checkpoint.http import MAX_VALUES, MAX_WIDE_BYTES, Session, value_of
 from mtpfix.checkpoint.index import INDEX, SUFFIX, WEIGHT_MAP, index_name, shard_names
 from mtpfix.checkpoint.jsonfiles import CONFIG, MAX_JSON_BYTES, NAMES
 from mtpfix.checkpoint.reading import HeaderRow, read_checkpoint
@@ -34,7 +34,7 @@ WORKERS = 16
 MAX_LIST_BYTES = 64 * 1024 * 1024
 MAX_SHARDS = 10_000
 MAX_HEADERS = 1 << 30  # bytes of all headers together
-MAX_ANSWER = 1 << 28  # of them in one answer, which is parsed as a whole
+MAX_ANSWER = 3 << 25  # of them in one answer
 _MAX_SIZE = 1 << 60
 GUESS = 1 << 17  # bytes asked of a shard that no index describes: a header of 1,000 tensors
 _SHARE = 32  # but no more than this part of a small one, since what comes after the header are weights
@@ -46,6 +46,7 @@ _SHA256 = 64  # digits; a blob's own hash has 40
 _SHA = re.compile(r"[0-9A-Za-z]{6,64}")
 _HEADERS = re.compile(r'"headers"[ \t\r\n]*:[ \t\r\n]*\{')
 _MEMBER = re.compile(r'[ \t\r\n]*,?[ \t\r\n]*"([^"\\\x00-\x1f]+)"[ \t\r\n]*:[ \t\r\n]*')
+_LAST = "}}"
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -92,10 +93,7 @@ def pinned(session: Session, repo: str, revision: str) -> tuple[str, tuple[Liste
 
 def _repository_info(session: Session, repo: str, revision: str, query: Mapping[str, str]) -> dict[str, Any]:
     answer = session.get(f"/api/models/{repo}/revision/{quote(revision, safe='')}", query=query, limit=MAX_LIST_BYTES)
-    try:
-        value = json.loads(answer.data)
-    except (ValueError, RecursionError):
-        value = None
+    value = value_of(answer.data, repo)
     sha = value.get("sha") if isinstance(value, dict) else None
     if not isinstance(sha, str) or not _SHA.fullmatch(sha):
         raise UnreadableError(f"{repo}: the Hub's answer names no commit", subject=repo, hint="check HF_ENDPOINT")
@@ -302,7 +300,7 @@ class Repository:
             return {}
         wanted, found = set(names), {}
         try:
-            for name, header, text in _headers_of(answer.data.decode()):
+            for name, header, text in _headers_of(answer.data):
                 if name in wanted:
                     found[name] = _fitted(self._files[name], header, text)
         except (ValueError, RecursionError):
@@ -313,20 +311,38 @@ class Repository:
         return fitting
 
 
-def _headers_of(text: str) -> Iterator[tuple[str, Any, str]]:
+def _headers_of(data: bytes) -> Iterator[tuple[str, Any, str]]:
     """Each shard in the answer for all, with its header and the text of that; one at a time, since all are large.
 
-    Raises ValueError or RecursionError at the end where the answer is no JSON with `headers`, or a name is escaped.
+    Raises ValueError or RecursionError, at the end where the answer is no JSON with `headers`, or a name is escaped;
+    before that for a header of more values than any has.
     """
+    if len(data) > MAX_WIDE_BYTES and not data.isascii():
+        raise ValueError
+    text = data.decode()
     begin = _HEADERS.search(text)
     at = begin.end() if begin else len(text)
     decode = json.JSONDecoder().raw_decode
     while member := _MEMBER.match(text, at):
-        header, at = decode(text, member.end())
-        yield member[1], header, text[member.end() : at]
+        stop = text.find(_LAST, member.end())  # a header holds that at its end alone, or else is spelled oddly
+        stop = stop + len(_LAST) if stop >= 0 else len(text)
+        _check_room(text, member.end(), stop)
+        piece = text[member.end() : stop]
+        header, length = decode(piece)
+        at = member.end() + length
+        yield member[1], header, piece[:length]
     # What is left without them says whether they stood where they should.
-    rest = json.loads(text[: begin.end()] + text[at:]) if begin else None
+    front = begin.end() if begin else 0
+    _check_room(text, 0, front)
+    _check_room(text, at, len(text))
+    rest = json.loads(text[:front] + text[at:]) if begin else None
     if not isinstance(rest, dict) or rest.get("headers") != {}:
+        raise ValueError
+
+
+def _check_room(text: str, begin: int, end: int) -> None:
+    """Raises ValueError for a part of an answer of more values than one header, or the index, has."""
+    if sum(text.count(sign, begin, end) for sign in ",[{") > MAX_VALUES:
         raise ValueError
 
 

@@ -6,7 +6,6 @@ ours, without the token in it.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 import time
@@ -16,7 +15,7 @@ from urllib.parse import quote
 
 import mtpfix
 from mtpfix.checkpoint.access import Access
-from mtpfix.checkpoint.http import MAX_WAIT, Session, StatusError, metered, wait_of
+from mtpfix.checkpoint.http import MAX_WAIT, Session, StatusError, metered, value_of, wait_of
 from mtpfix.checkpoint.hub import MAIN, Tree, pinned, tree
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES
 from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
@@ -170,15 +169,13 @@ class Remote:
     def _json(self, path: str, query: Mapping[str, str] | None = None, *, what: str = "") -> dict[str, Any]:
         """The object that the Hub answers with; `what` is what is missing where it says 404."""
         try:
-            value = json.loads(self._session.get(path, query=query or {}, limit=MAX_JSON_BYTES).data)
+            value = value_of(self._session.get(path, query=query or {}, limit=MAX_JSON_BYTES).data, self.repo)
         except StatusError as error:
             if what and error.status == 404:
                 raise UnreadableError(
                     f"{self.repo}: no {what} that can be seen", subject=self.repo, hint="check the name and the number"
                 ) from None
             raise
-        except (ValueError, RecursionError):
-            value = None
         if not isinstance(value, dict):
             raise UnreadableError(f"{self.repo}: the Hub's answer is no JSON object", subject=self.repo, hint=_ODD)
         return value
@@ -274,6 +271,8 @@ class Remote:
             return WriteError(
                 message, subject=self.repo, hint="the Hub refused it: look at the repository, then run it again"
             )
+        if isinstance(error, MtpfixError):
+            return LostAnswerError(f"{self.repo}: {what}: {error}", subject=self.repo, hint=error.hint)
         # The client takes an answer apart without a look at it: what it raises says that it was none of the Hub's.
         odd = f"{self.repo}: {what}: the Hub's answer is none that its client knows ({type(error).__name__})"
         return LostAnswerError(odd, subject=self.repo, hint=_ODD)

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, unquote, urljoin, urlsplit
 
 from mtpfix.analysis import Scope, analyse
 from mtpfix.checkpoint.access import Access
-from mtpfix.checkpoint.http import Query, Session
+from mtpfix.checkpoint.http import Query, Session, value_of
 from mtpfix.checkpoint.hub import MAX_LIST_BYTES, read_hub
 from mtpfix.checkpoint.source import parse
 from mtpfix.errors import WRITE_HINT, ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
@@ -113,10 +113,7 @@ def listed_on_the_hub(
 
 
 def _ids(raw: bytes, what: str) -> list[str]:
-    try:
-        found = json.loads(raw)
-    except (ValueError, RecursionError):
-        found = None
+    found = value_of(raw, what)
     if not isinstance(found, list):
         raise UnreadableError(f"{what}: the Hub's answer is no list of repositories", subject=what, hint="try again")
     ids = [item.get("id") or item.get("modelId") for item in found if isinstance(item, dict)]

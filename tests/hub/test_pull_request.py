@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 import tiny
 
 from hub import OTHER, READER, WRITER, Hub, Repository, before, body, dropped, lost, rate_limited, slow, status
+from hub.faults import Fault
+from hub.server import Handler
 from mtpfix.checkpoint import http
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.local import read_local
@@ -178,6 +182,33 @@ def test_an_answer_that_is_none_of_the_hubs(
     list of pull requests does."""
     hub.fault(f"POST .*/{place}", body(json.dumps(value).encode()), 9)
     with pytest.raises(WriteError, match="answer"):
+        run(repo, folder)
+    assert not repo.pulls
+
+
+def endless(handler: Handler, _go: object) -> None:
+    """A body that goes on until nobody reads it any more, for 200 MB at most."""
+    handler.stream(200, 200 << 20, (b" " * (1 << 20) for _ in range(200)), {})
+
+
+@pytest.mark.parametrize("place", ["preupload", "commit/"])
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (endless, "no end"),
+        (body(gzip.compress(b"{}"), {"Content-Encoding": "gzip"}), "compressed"),
+        (rate_limited(999_999), "no request for 999999 seconds"),
+        (rate_limited(999_999, ratelimit=False), "no request for 999999 seconds"),
+        (status(503, {"Retry-After": "999999"}), "no request for 999999 seconds"),
+    ],
+)
+def test_a_hub_that_keeps_one_for_ever(
+    repo: Repository, folder: Path, hub: Hub, place: str, fault: Fault, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own client reads all that comes, unpacks it, and sleeps for as long as it is told to."""
+    monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("slept") if seconds > 100 else None)
+    hub.fault(f"POST .*/{place}", fault, 9)
+    with pytest.raises(WriteError, match=said):
         run(repo, folder)
     assert not repo.pulls
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from mtpfix import api
 from mtpfix.checkpoint import http
 from mtpfix.checkpoint import hub as reading
 from mtpfix.checkpoint.access import Access, Traffic
-from mtpfix.errors import MtpfixError, UsageError
+from mtpfix.errors import MtpfixError, UnreadableError, UsageError
 from mtpfix.model import Checkpoint, Source
 
 TENSORS: Tensors = {f"model.layers.{n}.mlp.down_proj.weight": ("BF16", (64, 64)) for n in range(40)}
@@ -230,6 +231,41 @@ def test_spellings_of_the_answer_for_all_headers(hub: Hub, sharded: Path, shown:
     hub.fault("safetensors-metadata", body(answer.encode()), FOREVER)
     same(api.read("org/m"), api.read(sharded))
     assert (hub.count("GET", "/cdn/") == 0) == taken
+
+
+@pytest.mark.usefixtures("no_cache")
+@pytest.mark.parametrize(
+    "many",
+    [
+        {"headers": {"model-00001-of-00002.safetensors": [[]] * 2_000_000}},
+        {"headers": {}, "index": [[]] * 2_000_000},
+        {"headers": {"model-00001-of-00002.safetensors": {"a": "\U0001f600" * 5_000_000}}},
+    ],
+)
+def test_values_without_end_take_no_room(hub: Hub, sharded: Path, many: object) -> None:
+    """In the answer for all headers: they are asked for one by one. 2 million lists take 130 MB."""
+    hub.create("org/m", sharded)
+    hub.fault("safetensors-metadata", body(json.dumps(many, ensure_ascii=False).encode()), FOREVER)
+    del many
+    tracemalloc.start()
+    try:
+        same(api.read("org/m"), api.read(sharded))
+        assert tracemalloc.get_traced_memory()[1] < 80e6
+    finally:
+        tracemalloc.stop()
+    assert hub.count("GET", "/cdn/") > 0
+
+
+@pytest.mark.parametrize("files", [400_000, 0])
+def test_a_list_without_end_is_refused(hub: Hub, single: Path, files: int) -> None:
+    """A million files took 500 MB; a text of 20 MB with one wide letter takes 80 MB each time it is held."""
+    hub.create("org/m", single)
+    listed = [{"rfilename": f"f{number}", "size": 1, "x": 1} for number in range(files)] or [
+        "\U0001f600" + "x" * 20_000_000
+    ]
+    hub.fault("revision/main", body(json.dumps({"sha": "a" * 40, "siblings": listed}, ensure_ascii=False).encode()))
+    with pytest.raises(UnreadableError, match="1,000,000 values, or than 16,777,216 bytes"):
+        api.read("org/m")
 
 
 def test_hashes_that_are_none_are_not_believed(hub: Hub, single: Path, monkeypatch: pytest.MonkeyPatch) -> None:
