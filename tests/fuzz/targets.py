@@ -14,6 +14,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -171,7 +172,7 @@ def _mutated(cursor: Cursor, value: Any) -> Any:
         held = value
         for step in path[:-1]:
             held = held[step]
-        new = _odd(cursor)
+        new = deepcopy(_odd(cursor))  # what is put in is changed in its turn, and must not be its own part
         if not path:
             value = new if cursor.below(16) == 15 else value
         elif isinstance(held, list) and cursor.below(2):
