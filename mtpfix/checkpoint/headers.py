@@ -73,6 +73,7 @@ _OPENING = re.compile(rb"[ \t\n\r]*\{")
 _BLANKS = (b" ", b"\t", b"\n", b"\r")
 _OFFSETS = b'"data_offsets"'
 _SPREE = late.pattern(rb'(?<![^"])[^"]{%d,}+' % MAX_TEXT)  # begun behind a quote only: a header is gone through once
+_ESCAPED = late.pattern(rb"(?s:\\.)")
 _LFS = b"version https://git-lfs"
 _AGAIN = "download the file again, or export the checkpoint again"
 # A surrogate escape outside a pair; backslashes that are escaped themselves are taken out first.
@@ -165,7 +166,7 @@ def check_room(header: bytes, tensors: int, file: str) -> None:
     if len(header) > MAX_FULL_BYTES and (full := _filled(header)) > MAX_SPARSE_BYTES:
         limit = f"{MAX_SPARSE_BYTES:,} in one of more than {MAX_FULL_BYTES:,}"
         raise beyond(file, f"{full:,} bytes of the header are no blanks; the limit is {limit}")
-    if any(_is_text(header, *run.span()) for run in _SPREE.finditer(header)):
+    if any(_is_text(header, *run.span()) or _in_text(header, run.start()) for run in _SPREE.finditer(header)):
         raise beyond(file, f"more than {MAX_TEXT:,} bytes of the header are one name, one value or one list")
     tensors += header.count(_OFFSETS)
     if tensors > MAX_TENSORS:
@@ -181,6 +182,12 @@ def _filled(header: bytes) -> int:
 def _is_text(header: bytes, start: int, end: int) -> bool:
     """Whether what stands between two quotes is no padding."""
     return end - start - sum(header.count(blank, start, end) for blank in _BLANKS) > MAX_TEXT // 2
+
+
+def _in_text(header: bytes, at: int) -> bool:
+    """Whether a place lies within quotes, be it blanks that stand there: quotes in a text are escaped."""
+    escaped = header.find(b"\\", 0, at) >= 0
+    return (_ESCAPED.sub(b"", header[:at]) if escaped else header).count(b'"', 0, at) % 2 == 1
 
 
 def check_cover(entries: Sequence[Entry], data_bytes: int) -> None:

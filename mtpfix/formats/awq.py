@@ -38,7 +38,7 @@ class Awq:
         return entry in name
 
     def anchors(self, entry: str) -> Anchors | None:
-        return None
+        return (("within", entry),)
 
     def container(self) -> bool:
         return True

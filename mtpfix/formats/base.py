@@ -15,7 +15,7 @@ from mtpfix.frozen import Protocol, dataclass, field
 from mtpfix.regexes import TooCostly, compiled
 
 Reach = Literal["below", "experts", "leaf"]
-Where = Literal["whole", "start", "end", "part"]
+Where = Literal["whole", "start", "end", "part", "run", "within"]
 Anchors = tuple[tuple[Where, str], ...]
 
 
@@ -63,7 +63,7 @@ class Format(Protocol):
 
     def anchors(self, entry: str) -> Anchors | None:
         """The same as texts to look up: an entry covers what is one of them, starts or ends with it, or has it as one
-        of its dotted parts.
+        of its dotted parts, as a run of them, or anywhere.
 
         None: ask `covers`.
         """

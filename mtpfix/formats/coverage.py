@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
-from mtpfix.formats.base import Anchors, Format
+from mtpfix.formats.base import Anchors, Format, Where
 
 
 class Coverage:
@@ -15,6 +15,8 @@ class Coverage:
         self._covers = fmt.covers
         self._whole: set[str] = set()
         self._parts: set[str] = set()
+        self._runs: dict[int, set[str]] = {}
+        self._inner: dict[int, dict[str, list[str]]] = {}
         self._starts: dict[int, set[str]] = {}
         self._ends: dict[int, set[str]] = {}
         self._others: list[str] = []
@@ -26,11 +28,19 @@ class Coverage:
                 self._others.append(entry)
                 continue
             for where, text in anchors:
-                if where in ("whole", "part"):
-                    (self._whole if where == "whole" else self._parts).add(text)
-                else:
-                    table = self._starts if where == "start" else self._ends
-                    table.setdefault(len(text), set()).add(text)
+                self._add(where, text)
+
+    def _add(self, where: Where, text: str) -> None:
+        if where in ("whole", "part"):
+            (self._whole if where == "whole" else self._parts).add(text)
+        elif where == "run":
+            self._runs.setdefault(text.count(".") + 1, set()).add(text)
+        elif where == "within":
+            inner = text[text.find(".") + 1 : text.rfind(".")] if text.count(".") > 1 else ""
+            self._inner.setdefault(max(text.count(".") - 1, 0), {}).setdefault(inner, []).append(text)
+        else:
+            table = self._starts if where == "start" else self._ends
+            table.setdefault(len(text), set()).add(text)
 
     def __call__(self, name: str) -> bool:
         """Whether some entry covers a name."""
@@ -45,8 +55,26 @@ class Coverage:
             or (bool(self._parts) and not self._parts.isdisjoint(name.split(".")))
             or any(name[:size] in texts for size, texts in self._starts.items())
             or any(name[max(len(name) - size, 0) :] in texts for size, texts in self._ends.items())
+            or (bool(self._runs) and self._has_run(name.split(".")))
+            or (bool(self._inner) and any(text in name for text in self._likely(name.split("."))))
             or any(self._covers(entry, name) for entry in self._others)
         )
+
+    def _has_run(self, parts: list[str]) -> bool:
+        return any(
+            ".".join(parts[at : at + length]) in texts
+            for length, texts in self._runs.items()
+            for at in range(len(parts) - length + 1)
+        )
+
+    def _likely(self, parts: list[str]) -> Iterator[str]:
+        """The texts that may be part of a name: what stands between two dots of one is a run of whole components."""
+        for length, texts in self._inner.items():
+            if not length:
+                yield from texts.get("", ())
+                continue
+            for at in range(len(parts) - length + 1):
+                yield from texts.get(".".join(parts[at : at + length]), ())
 
 
 @lru_cache(maxsize=16384)  # a list is asked as it is, and with each repair

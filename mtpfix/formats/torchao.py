@@ -34,7 +34,7 @@ class TorchAo:
         return f".{entry}." in f".{name}."
 
     def anchors(self, entry: str) -> Anchors | None:
-        return None
+        return (("run", entry),)
 
     def container(self) -> bool:
         return True

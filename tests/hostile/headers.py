@@ -242,6 +242,8 @@ def larger() -> Iterator[Hostile]:
     head = b'{"a.weight":' + held
     for what, start, at, filling in (
         ("a name", b'{"a.weight":' + held + b"}}", 2, b"a"),
+        ("a name of blanks", b'{"a.weight":' + held + b"}}", 2, b" "),
+        ("a name with a quote, of blanks", b'{"\\"a.weight":' + held + b"}}", 4, b" "),
         ("a name of dots", b'{"a.weight":' + held + b"}}", 2, b"a."),
         ("escapes", b'{"a.weight":' + held + b"}}", 2, b"\\u0061"),
         ("text", b'{"__metadata__":{"format":"pt"},' + head[1:] + b"}}", 29, b"blanks and all "),

@@ -16,6 +16,7 @@ from lengths import many
 from mtpfix import alike, decisions, idle
 from mtpfix.analysis import Scope, analyse
 from mtpfix.decisions import SPARSE, sparse
+from mtpfix.engines.base import Dtypes, MatchQuery
 
 AWAY = ("7", "17", "71", "72", "700", "701", "1000", "99999")
 KINDS = ("model.visual.blocks.{}.attn.qkv", "visual.blocks.{}*", "*.blocks.{}.mlp", "re:.*blocks\\.{}\\..*", "junk_{}",
@@ -63,3 +64,15 @@ def test_what_judges_share_of_a_file_changes_nothing(case: Case, scope: Scope) -
         quick = analyse(checkpoint, scope=scope)
         patch.setattr(decisions, "shared_under", lambda *asked: {SPARSE: sparse(*asked)})
         assert analyse(checkpoint, scope=scope) == quick
+
+
+@many(40)
+@given(cases())
+def test_what_queries_share_changes_nothing(case: Case) -> None:
+    """Releases, parts and mappers that come to the same search the same: each by itself says what all of them say."""
+    checkpoint = case.build()
+    quick = analyse(checkpoint)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MatchQuery, "once", lambda self, key, make: make())
+        patch.setattr(Dtypes, "once", lambda self, key, make: make())
+        assert analyse(checkpoint) == quick

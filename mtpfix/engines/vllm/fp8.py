@@ -8,14 +8,15 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, listed, plain, quantized, required
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read
-from mtpfix.engines.vllm.matching import skip_list
+from mtpfix.engines.vllm.matching import Find, Holding, SkipList, searched
 from mtpfix.engines.vllm.switches import on
-from mtpfix.model import Answer, Layer
+from mtpfix.model import Answer, Layer, Mapper
 
 _LIST_KEYS = ("ignored_layers", "modules_to_not_convert")
 _EXPERTS = re.compile(r"(?:^|\.)layers\.(\d+)\.ffn\.experts$")
@@ -31,12 +32,14 @@ class Fp8:
         _check(config, self._block)
         if self._block is not None:
             self._experts_as = _declared_experts(config, query.options) or self._experts_as
-        entries = mapped(_listed(config), in_force(query.mappers, query.release))
+        mappers = in_force(query.mappers, query.release)
         # Ling's classes set the mode for block FP8 alone (vllm-0.33.0 model_executor/models/bailing_moe_v3.py:234).
         chosen = on("match-mode", query.release) and self._block is not None
         mode = query.options.get("match_mode", "exact") if chosen else "exact"
         fused_name = on("fused-name", query.release)
-        self._skipped = skip_list(numbered(entries), query.packed, mode=mode, fused_name=fused_name)
+        made = partial(_searched, config, mappers, mode)
+        match, experts = query.once(("vllm fp8", mappers, mode), made) if config is query.config else made()
+        self._skipped = SkipList(match, query.packed, experts=experts, fused_name=fused_name)
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer not in ("linear", "moe"):
@@ -62,6 +65,10 @@ def _declared_experts(config: Mapping[str, Any], options: Mapping[str, str]) -> 
     if declared not in (None, "mxfp4"):
         raise Refusal("ValueError", f"unsupported routed experts quantization {declared!r}")
     return declared or ""
+
+
+def _searched(config: Mapping[str, Any], mappers: Sequence[Mapper], mode: str) -> tuple[Find, Holding | None]:
+    return searched(numbered(mapped(_listed(config), mappers)), mode)
 
 
 def _listed(config: Mapping[str, Any]) -> Sequence[Entry]:

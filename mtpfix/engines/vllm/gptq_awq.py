@@ -23,9 +23,9 @@ from mtpfix.engines.vllm.answers import (
     required,
 )
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read
-from mtpfix.engines.vllm.matching import Contained, agreed, shards, skip_list
+from mtpfix.engines.vllm.matching import Contained, Find, SkipList, agreed, shards
 from mtpfix.engines.vllm.switches import on
-from mtpfix.model import Answer, Cause, Layer, Packed
+from mtpfix.model import Answer, Cause, Layer, Mapper, Packed
 from mtpfix.regexes import Regex, TooCostly, compiled
 
 _UNQUANTIZED = frozenset({"F16", "BF16", "F32"})
@@ -57,14 +57,12 @@ class Awq:
         required(config, "zero_point")
         if bits != 4:
             raise Refusal("ValueError", f"unsupported number of bits: {bits}")
-        entries: Sequence[Entry] = read(config.get("modules_to_not_convert") or [], "/modules_to_not_convert")
-        if not entries and not raw:
-            entries = tuple(_owners(query.dtypes or {}, packed=False))
-        entries = numbered(entries if raw else mapped(entries, in_force(query.mappers, release)))
+        mappers = () if raw else in_force(query.mappers, release)
+        match = query.once(("vllm awq", raw, mappers), lambda: _skipped_by(query, mappers, raw))
         fused_name = on("fused-name", release)
         modules = query.packed if packed is None else packed
-        self._linear = skip_list(entries, modules, mode="substring", fused_name=fused_name)
-        self._experts = skip_list(entries, {}, mode="substring", fused_name=fused_name)
+        self._linear = SkipList(match, modules, fused_name=fused_name)
+        self._experts = SkipList(match, {}, fused_name=fused_name)
         self._head = bool(config.get("lm_head", False))
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
@@ -74,6 +72,19 @@ class Awq:
         if entry is None:
             return quantized("awq4")
         return Answer("plain", _from_headers(entry, "the list is empty and the module's tensors are plain"))
+
+
+def _skipped_by(query: MatchQuery, mappers: tuple[Mapper, ...], raw: bool) -> Find:
+    """AWQ's list, ready to be searched; an empty one is filled from the headers, which are looked at once."""
+    entries = read(query.config.get("modules_to_not_convert") or [], "/modules_to_not_convert")
+    if entries or raw:
+        return Contained(numbered(mapped(entries, mappers))).find
+    dtypes = query.dtypes or {}
+
+    def made() -> Find:
+        return Contained(numbered(mapped(_owners(dtypes, packed=False), mappers))).find
+
+    return dtypes.once(("awq", mappers), made) if isinstance(dtypes, Dtypes) else made()
 
 
 class Gptq:

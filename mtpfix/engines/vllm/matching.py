@@ -251,10 +251,10 @@ _MODES: Mapping[str, Callable[[Iterable[Entry]], Find]] = {
 }
 
 
-def skip_list(entries: Sequence[Entry], packed: Packed, *, mode: str = "exact", fused_name: bool) -> SkipList:
-    """The test of a list in one of its modes."""
+def searched(entries: Sequence[Entry], mode: str) -> tuple[Find, Holding | None]:
+    """A list ready to be searched in one of the modes, and for experts: what a `SkipList` is made of."""
     experts = experts_of(entries) if mode == "exact" else None
-    return SkipList(_MODES[mode](entries), packed, experts=experts, fused_name=fused_name)
+    return _MODES[mode](entries), experts
 
 
 def experts_of(entries: Sequence[Entry]) -> Holding:

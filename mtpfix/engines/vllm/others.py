@@ -12,7 +12,7 @@ from typing import Any
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, listed, plain, quantized, required
 from mtpfix.engines.vllm.entries import Entry, escaped, numbered, read
-from mtpfix.engines.vllm.matching import Exact, earliest, skip_list
+from mtpfix.engines.vllm.matching import Exact, SkipList, earliest, searched
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Cause, Layer
 from mtpfix.regexes import compiled
@@ -29,11 +29,14 @@ class TorchAo:
         data = kinds["default"].get("_data", {})
         named = data.get("module_fqn_to_config", {}) if isinstance(data, dict) else {}
         self._named: Mapping[str, Any] = named if isinstance(named, dict) else {}
+        self._skipped, self._lengths = query.once(("vllm torchao",), lambda: self._listed(config))
+
+    def _listed(self, config: Mapping[str, Any]) -> tuple[Exact, list[int]]:
+        """The entries, and how many components they have."""
         entries = [*read(config.get("modules_to_not_convert") or [], "/modules_to_not_convert")]
         place = "/quant_type/default/_data/module_fqn_to_config"
         entries += [Entry(k, k, f"{place}/{escaped(k)}", 0) for k, v in self._named.items() if v is None]
-        self._skipped = Exact(numbered(entries))
-        self._lengths = sorted({entry.name.count(".") + 1 for entry in entries})
+        return Exact(numbered(entries)), sorted({entry.name.count(".") + 1 for entry in entries})
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer != "linear":
@@ -111,8 +114,10 @@ class FbgemmFp8:
     def __init__(self, query: MatchQuery) -> None:
         names = required(query.config, "modules_to_not_convert")
         required(query.config, "activation_scale_ub")
-        entries = numbered(read(names or [], "/modules_to_not_convert"))
-        self._skipped = skip_list(entries, query.packed, fused_name=on("fused-name", query.release))
+        place = "/modules_to_not_convert"
+        match, experts = query.once(("vllm fbgemm",), lambda: searched(numbered(read(names or [], place)), "exact"))
+        fused_name = on("fused-name", query.release)
+        self._skipped = SkipList(match, query.packed, experts=experts, fused_name=fused_name)
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer != "linear":

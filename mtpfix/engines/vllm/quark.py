@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase, translate
+from functools import partial
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
@@ -54,14 +55,11 @@ class Quark:
         _check_export(config)
         mappers = in_force(query.mappers, release)
         _map_all_lists(config, mappers, release)
-        excluded = read(config.get("exclude"), "/exclude")
-        texts = all(isinstance(entry.name, str) for entry in excluded)
-        entries = numbered(mapped(excluded, mappers) if texts else excluded)
         self._packed = query.packed
         self._whole_name_wins = on("fused-patterns", release)
-        self._patterns = Patterns(entries, exhaustive=self._whole_name_wins)
-        literal = [entry for entry in entries if not entry.name.startswith("re:")]
-        self._equal, self._below = Exact(literal), Ancestors(literal)
+        made = partial(_excluded_by, config, mappers, exhaustive=self._whole_name_wins)
+        found = query.once(("vllm quark", mappers, self._whole_name_wins), made)
+        self._patterns, self._equal, self._below = found
         self._children = on("quark-expert-children", release)
         self._has_types = isinstance(config.get("layer_type_quant_config"), Mapping)
         self._scheme = scheme_of(config.get("global_quant_config"))
@@ -95,6 +93,18 @@ class Quark:
         return agreed(name, shards(name, leaf, self._packed), self._patterns.find)
 
 
+def _excluded_by(
+    config: Mapping[str, Any], mappers: Sequence[Mapper], *, exhaustive: bool
+) -> tuple[Patterns, Exact, Ancestors]:
+    """The entries of `exclude`, and those of them that are names, ready to be searched."""
+    excluded = read(config.get("exclude"), "/exclude")
+    texts = all(isinstance(entry.name, str) for entry in excluded)
+    entries = numbered(mapped(excluded, mappers) if texts else excluded)
+    patterns = Patterns(entries, exhaustive=exhaustive)
+    literal = [entry for entry in entries if not entry.name.startswith("re:")]
+    return patterns, Exact(literal), Ancestors(literal)
+
+
 def _layer_configs(config: Mapping[str, Any], mappers: Sequence[Mapper], packed: Packed) -> LayerConfigs:
     raw = config.get("layer_quant_config") or {}
     entries = numbered(mapped(read(raw, "/layer_quant_config"), mappers))
@@ -108,7 +118,8 @@ def _map_all_lists(config: Mapping[str, Any], mappers: Sequence[Mapper], release
         return
     for mapper in mappers:
         for value in config.values():
-            for item in value if isinstance(value, list) else ():
+            sound = not mapper.regex and isinstance(value, list) and set(map(type, value)) <= {str}
+            for item in value if isinstance(value, list) and not sound else ():
                 rename(mapper, item)
 
 
