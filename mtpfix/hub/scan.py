@@ -32,6 +32,11 @@ from mtpfix.tokens import masked
 Row = dict[str, Any]
 UNREADABLE = "unreadable"
 _VERSION = 1
+_UNREAD: Mapping[str, Any] = {"repository": str, "status": str, "error": str, "hint": str}
+_READ: Mapping[str, Any] = {
+    "repository": str, "status": str, "family": str | None, "format": str | None, "findings": dict, "engines": dict,
+    "entries": dict,
+}  # fmt: skip
 _SWEPT = 50  # repositories, whose values know each other: left to itself Python looks for garbage among them too rarely
 _MOST_PAGES = 100_000
 _MOST_FOUND = 100_000_000
@@ -153,6 +158,8 @@ class State:
 
     def __enter__(self) -> State:
         try:
+            if os.path.exists(self._path) and not os.path.isfile(self._path):  # a pipe would be read for ever
+                raise _no_state(self._path)
             self._file = open(self._path, "a+b")
             _lock(self._file, self._path)
             self._take_in(self._file)
@@ -195,6 +202,8 @@ class State:
             )
         if cut:
             file.truncate(len(whole) + 1)
+        if not all(map(_is_row, documents[1:])):
+            raise _no_state(self._path)
         self.rows = {row["repository"]: row for row in documents[1:]}
 
     def _write(self, document: Mapping[str, Any]) -> None:
@@ -237,11 +246,20 @@ def _no_state(path: str) -> UsageError:
 def _document(line: bytes, path: str) -> Row:
     try:
         found = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
-    if not isinstance(found, dict) or not ("scan" in found or isinstance(found.get("repository"), str)):
+    if not isinstance(found, dict):
         raise _no_state(path)
     return found
+
+
+def _is_row(row: Row) -> bool:
+    """Whether a row of a state is one that a scan has written, so that whoever shows it finds what it looks for."""
+    kinds = _UNREAD if row.get("status") == UNREADABLE else _READ
+    if any(not isinstance(row.get(key), kind) for key, kind in kinds.items()):
+        return False
+    engines, counts = row.get("engines", {}), {**row.get("findings", {}), **row.get("entries", {})}
+    return all(isinstance(parts, dict) for parts in engines.values()) and {*map(type, counts.values())} <= {int}
 
 
 # --- summary ----------------------------------------------------------------------------------------------------------

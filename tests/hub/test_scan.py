@@ -166,17 +166,51 @@ def test_a_file_that_is_no_state_stays_as_it_is(org: Hub, tmp_path: Path, text: 
     assert (result.exit_code, path.read_text()) == (2, text), result.stderr
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": 7}, {"status": None}, {"repository": None}, {"findings": []}, {"findings": {"MTP001": "x"}},
+        {"engines": {"vllm": 3}}, {"entries": None},
+        {"status": "unreadable", "error": "e"}, {"scan": {}, "repository": 1},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_rows_that_no_scan_has_written_are_refused(org: Hub, tmp_path: Path, change: dict[str, object]) -> None:
+    path = tmp_path / "state"
+    assert run("org/right", "--state", str(path), "--html", str(tmp_path / "page")).exit_code == 0
+    head, row = path.read_text().splitlines()
+    path.write_text(f"{head}\n{row}\n")
+    assert run("org/right", "--state", str(path), "--html", str(tmp_path / "page")).exit_code == 0
+    path.write_text(f"{head}\n{json.dumps({**json.loads(row), **change})}\n")
+    result = run("org/right", "--state", str(path), "--html", str(tmp_path / "page"))
+    assert (result.exit_code, "no state of a scan" in result.stderr) == (2, True), result.stderr
+
+
+def test_a_state_is_no_pipe_and_no_device(org: Hub, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/null"), Path("/dev/zero")):
+        result = run("org/right", "--state", str(path))
+        assert (result.exit_code, "no state of a scan" in result.stderr) == (2, True), result.stderr
+
+
+def row(name: str) -> dict[str, Any]:
+    """A row as a scan writes it."""
+    return {"repository": name, "status": "clean", "family": None, "format": None} | {
+        key: {} for key in ("findings", "engines", "entries")
+    }
+
+
 def test_a_line_that_was_cut_off_is_done_again(tmp_path: Path) -> None:
     path = tmp_path / "state.jsonl"
     with State(str(path), {}) as state:
-        state.add({"repository": "a/b", "status": "clean"})
-        state.add({"repository": "c/d", "status": "clean"})
+        state.add(row("a/b"))
+        state.add(row("c/d"))
     whole = path.read_bytes()
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         with State(str(path), {}) as state:
             assert state.done() in (frozenset(), {"a/b"})
-            state.add({"repository": "e/f", "status": "clean"})
+            state.add(row("e/f"))
         with State(str(path), {}) as state:
             assert "e/f" in state.done()
     with State(str(path), {}), pytest.raises(ConflictError), State(str(path), {}):
