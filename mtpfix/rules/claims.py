@@ -44,6 +44,8 @@ def claims(
         same = _alike(item, after)
         fragment = fragments[id(item.judge)]
         at_fault = home.entry_at_fault(item, fragment)
+        if same and after and after.answer.cause.entry != item.answer.cause.entry:  # what was at fault goes in vain
+            at_fault = stays if (stays := home.entry_that_stays(after, fragment))[0] else at_fault
         claim = Claim(item, not same, *at_fault, home.collision(item.judge), home.beside(item, fragment))
         out.setdefault(home.rule(claim, fragment), []).append(claim)
         if after is not None and not same:

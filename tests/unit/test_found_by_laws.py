@@ -297,3 +297,17 @@ def test_a_shard_beside_one_that_is_stored_otherwise_is_told_alike_before_and_af
         stays = [found for found in report.findings if found.fix == "none" and quantized in found.modules]
         told = {(found.rule, engine) for found in stays for engine in found.engines if engine.startswith("vllm")}
         assert told == {("MTP010", "vllm")}
+
+
+def test_where_the_entry_at_fault_goes_in_vain_the_one_that_stays_is_told() -> None:
+    """The name of a quantized module of the draft harms the target in SGLang, which takes a leaf of latent attention
+    for that of every layer, and goes; vLLM builds it plain for the subtree that the rest of the draft needs: MTP004."""
+    made = MODELS["deepseek_v3"]()
+    odd = next(name for name in made.draft if name.endswith(".self_attn.q_b_proj"))
+    listed = [*made.kept, odd, odd.replace(".self_attn.q_b_proj", "*")]
+    checkpoint = build(made, "nvfp4", listed, stored={odd: "nvfp4"})
+    first = analyse(checkpoint, scope="all")
+    assert [edit.pointer for edit in first.plan.edits] == [f"/quantization_config/ignore/{len(made.kept)}"]
+    for report in (first, analyse(rewritten(checkpoint, first.plan.after), scope="all")):
+        told = [found.rule for found in report.findings if odd in found.modules and "vllm" in found.engines]
+        assert told == ["MTP004"]
