@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
-from contextlib import suppress
 
-from mtpfix.cli import main
+INTERRUPTED = 130
 
 
 def run(name: str | None = None) -> None:
@@ -17,14 +15,26 @@ def run(name: str | None = None) -> None:
     Where anything else may be left to be done (threads, temporary files) Python does it all.
     """
     try:
+        from mtpfix.cli import main  # here, so that Ctrl-C meanwhile has no traceback
+
         main(prog_name=name)
+    except KeyboardInterrupt:
+        os._exit(INTERRUPTED)
     except SystemExit as end:
-        if type(end.code) is int and threading.active_count() == 1 and "tempfile" not in sys.modules:
-            with suppress(OSError, ValueError):  # Python says what stdout does not take
-                for stream in filter(None, (sys.stdout, sys.stderr)):
-                    stream.flush()
-                os._exit(end.code)
+        _end(end.code)
         raise
+
+
+def _end(code: object) -> None:
+    """Ends the process where nothing else is left to be done."""
+    import threading
+    from contextlib import suppress
+
+    if type(code) is int and threading.active_count() == 1 and "tempfile" not in sys.modules:
+        with suppress(OSError, ValueError):  # Python says what stdout does not take
+            for stream in filter(None, (sys.stdout, sys.stderr)):
+                stream.flush()
+            os._exit(code)
 
 
 if __name__ == "__main__":

@@ -353,3 +353,20 @@ def test_errors_name_the_checkpoint_as_it_was_given(broken: Path) -> None:
         assert run(*args).stderr.startswith(f"Error: {broken}/config.json: line 1 ")
     here = run("check", ".", cwd=broken).stderr
     assert here.startswith("Error: ./config.json: line 1 ")
+
+
+def test_ctrl_c_while_modules_are_imported_has_no_traceback() -> None:
+    program = """
+import sys
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+from mtpfix.__main__ import run
+run("mtpfix")
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, b"", b"")
