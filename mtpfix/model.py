@@ -381,6 +381,11 @@ class DecisionRows(Sequence[DecisionRow]):
         self._rows = self._rows or tuple(self)
         return self._rows[at]
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DecisionRows) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as of a list
+
 
 class Reading(NamedTuple):
     """How a name that a user gave was understood.
