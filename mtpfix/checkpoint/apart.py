@@ -89,15 +89,18 @@ class Process:
 
     def _is_stopped(self) -> bool:
         """Whether somebody has stopped it (SIGSTOP); it may go on later, but who waits would hang."""
-        return os.waitid(os.P_PID, self._child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        with suppress(ChildProcessError):  # it has just ended: the line says so
+            return os.waitid(os.P_PID, self._child, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        return False
 
     def end(self) -> None:
         """It is gone, whatever it was doing."""
         import signal
 
-        with suppress(OSError):
+        with suppress(OSError):  # where SIGCHLD is ignored nothing is left of one that has ended, not even its number
+            os.waitid(os.P_PID, self._child, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             os.kill(self._child, signal.SIGKILL)
-        os.waitpid(self._child, 0)
+            os.waitpid(self._child, 0)
         self.line.close()
 
 

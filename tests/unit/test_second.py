@@ -189,6 +189,21 @@ def test_a_process_that_was_stopped_for_a_moment_is_waited_for() -> None:
     process.end()
 
 
+def test_a_process_of_which_nothing_is_left_once_it_has_ended() -> None:
+    """So it is where whoever started the program has it ignore SIGCHLD."""
+    old = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        process = apart.Process(lambda line: line.send(b"said"))
+        assert process.line.receive() == b"said"
+        assert process.line.receive() is None
+        while Path(f"/proc/{process._child}").exists():
+            time.sleep(0.01)
+        assert not process._is_stopped()
+        process.end()
+    finally:
+        signal.signal(signal.SIGCHLD, old)
+
+
 def test_no_process_is_forked_off_beside_threads(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
     monkeypatch.setattr(threading, "active_count", lambda: 1)
