@@ -382,9 +382,13 @@ class DecisionRows(Sequence[DecisionRow]):
         return self._rows[at]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DecisionRows) and tuple(self) == tuple(other)
+        return isinstance(other, (DecisionRows, tuple)) and tuple(self) == tuple(other)
 
-    __hash__ = None  # type: ignore[assignment]  # as of a list
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
 
 
 class Reading(NamedTuple):

@@ -152,6 +152,7 @@ def test_what_is_told_at_once_reads_as_row_by_row() -> None:
         assert len({id(held) for _, held in found.rows.told}) < len(found.rows.told)
         assert found.rows[-1] == rows[-1]
         alone = replace(found, rows=rows)
+        assert (found, hash(found), repr(found)) == (alone, hash(alone), repr(alone))
         assert json_v1.FORMAT.explain(found, Page()) == json_v1.line(json_v1.explanation(alone))
         assert json_v1.FORMAT.explain(alone, Page()) == json_v1.line(json_v1.explanation(alone))
         assert listing.explain_text(found, Page()) == listing.explain_text(alone, Page())
