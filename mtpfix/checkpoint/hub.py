@@ -322,15 +322,9 @@ def _headers_of(data: bytes) -> Iterator[tuple[str, Any, str]]:
     text = data.decode()
     begin = _HEADERS.search(text)
     at = begin.end() if begin else len(text)
-    decode = json.JSONDecoder().raw_decode
     while member := _MEMBER.match(text, at):
-        stop = text.find(_LAST, member.end())  # a header holds that at its end alone, or else is spelled oddly
-        stop = stop + len(_LAST) if stop >= 0 else len(text)
-        _check_room(text, member.end(), stop)
-        piece = text[member.end() : stop]
-        header, length = decode(piece)
-        at = member.end() + length
-        yield member[1], header, piece[:length]
+        header, at = _header_at(text, member.end())
+        yield member[1], header, text[member.end() : at]
     # What is left without them says whether they stood where they should.
     front = begin.end() if begin else 0
     _check_room(text, 0, front)
@@ -338,6 +332,26 @@ def _headers_of(data: bytes) -> Iterator[tuple[str, Any, str]]:
     rest = json.loads(text[:front] + text[at:]) if begin else None
     if not isinstance(rest, dict) or rest.get("headers") != {}:
         raise ValueError
+
+
+def _header_at(text: str, begin: int) -> tuple[Any, int]:
+    """The header that begins at a place of an answer, and where it ends. Raises ValueError or RecursionError.
+
+    It ends with the first two brackets, unless a text in its metadata holds such: then twice as much is tried.
+    """
+    decode, stop = json.JSONDecoder().raw_decode, begin
+    while True:
+        end = text.find(_LAST, stop)
+        stop = end + len(_LAST) if end >= 0 else len(text)
+        _check_room(text, begin, stop)
+        try:
+            header, length = decode(text[begin:stop])
+        except ValueError:
+            if stop == len(text):
+                raise
+            stop += stop - begin
+        else:
+            return header, begin + length
 
 
 def _check_room(text: str, begin: int, end: int) -> None:

@@ -194,6 +194,18 @@ def test_a_bundle_is_the_same_whatever_way_the_headers_came(hub: Hub, sharded: P
     assert hub.count() == 1
 
 
+@pytest.mark.parametrize("note", ['{"a":{"b":{}}},"x":{}}', "}}", "}}" * 200, '{"a": "}}\\""}'])
+def test_the_answer_for_all_headers_with_json_in_their_metadata(note: str) -> None:
+    """Some exporters write JSON as a text into `__metadata__`: the brackets in it do not end the header."""
+    headers = {
+        name: {"__metadata__": {"config": note}, **json.loads(header(tensors)[0])} for name, tensors in SHARDS.items()
+    }
+    answer = json.dumps({"index": None, "headers": headers}, separators=(",", ":")).encode()
+    found = list(reading._headers_of(answer))
+    assert {name: value for name, value, _ in found} == headers
+    assert {name: json.loads(text) for name, _, text in found} == headers
+
+
 def told(shown: str, compact: str) -> str:
     """The answer for all headers, in one of the spellings that JSON allows, or as no JSON or another answer."""
     value = {"index": {"metadata": {"note": 'a "headers":{ of a text'}}, "headers": json.loads(compact)}
