@@ -112,7 +112,7 @@ def _logins(addresses: Iterable[str]) -> list[str]:
 
 def masked(text: str) -> str:
     """A text to be shown: without secrets that are known, what looks like a token of the Hub, logins and signatures."""
-    for secret, odd in _known.items():
+    for secret, odd in tuple(_known.items()):  # another thread may learn one
         if odd is None:
             text = text.replace(secret, _STARS)
         elif odd.run in text:
@@ -148,7 +148,7 @@ def _may_ask(text: str) -> bool:
 
 def holds_secret(data: bytes) -> bool:
     """Whether something in a file is a secret that is known, or looks like a token, a password or a signature."""
-    for secret, odd in _known.items():
+    for secret, odd in tuple(_known.items()):
         if secret.encode("utf-8", "surrogatepass") in data:
             return True
         if odd and odd.run.encode() in data and odd.data.search(data):

@@ -289,3 +289,18 @@ def test_an_error_in_python(tmp_path: Path) -> None:
         with pytest.raises(MtpfixError) as raised:
             check(wrong)
         assert SECRET not in f"{raised.value} {raised.value!r} {raised.value.hint}"
+
+
+def test_a_secret_that_another_thread_learns_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads of a scan each begin with the stored login, while others show what went wrong."""
+
+    class Learning:
+        @property
+        def run(self) -> str:
+            learn("opensesame-of-another-thread")
+            return "\0"
+
+    for look in (masked, lambda text: holds_secret(text.encode())):
+        monkeypatch.setattr(tokens, "_known", {"opensesame": Learning()})
+        assert look("a text") in ("a text", False)
+        assert "opensesame-of-another-thread" in tokens._known
