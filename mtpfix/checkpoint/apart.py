@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import count
 from typing import NoReturn
@@ -32,7 +32,7 @@ class Line:
         """Whether it could be sent."""
         left = memoryview(len(message).to_bytes(_LENGTH, "little") + message)
         try:
-            while left and self._ready((), (self._writing,)):
+            while left and self._ready(self._writing, writing=True):
                 left = left[os.write(self._writing, left) :]
         except OSError:
             return False
@@ -47,17 +47,19 @@ class Line:
         data = bytearray(count)
         left = memoryview(data)
         while left:
-            got = os.readv(self._reading, [left]) if self._ready((self._reading,), ()) else 0
+            got = os.readv(self._reading, [left]) if self._ready(self._reading) else 0
             if not got:
                 return None
             left = left[got:]
         return data
 
-    def _ready(self, reading: Sequence[int], writing: Sequence[int]) -> bool:
+    def _ready(self, end: int, *, writing: bool = False) -> bool:
         """Waits until something can be read or written; False where nothing will be."""
-        from select import select  # no large checkpoint, no second process
+        from select import POLLIN, POLLOUT, poll  # no large checkpoint, no second process
 
-        while not any(select(reading, writing, (), _PATIENCE)):
+        looked = poll()
+        looked.register(end, POLLOUT if writing else POLLIN)
+        while not looked.poll(1000 * _PATIENCE):
             if self._stopped and self._stopped():
                 return False
         return True

@@ -367,3 +367,22 @@ def test_what_stops_an_analysis_of_something_presumed_is_no_answer(
 
     monkeypatch.setattr(analysis, "analyse", stopped)
     assert "MTP011" in {finding.rule for finding in told(whole, forks=True).findings}
+
+
+def test_a_line_may_have_any_descriptors() -> None:
+    """`select` takes none from 1,024 on, which a program that was started with many files open may have."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 3000:
+        pytest.skip("the system lets nobody have so many")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 3000), hard))
+    try:
+        low = os.pipe()
+        line = apart.Line(*(os.dup2(end, 2000 + at) for at, end in enumerate(low)))
+        assert line.send(b"hello")
+        assert line.receive() == b"hello"
+        line.close()
+        for end in low:
+            os.close(end)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
