@@ -12,7 +12,7 @@ from mtpfix.alike import NONE, Alike
 from mtpfix.asked import Wanted, left_out, shown, wanted_releases, words
 from mtpfix.checkpoint.jsonfiles import NAMES, parse_json
 from mtpfix.checkpoint.reading import paused_collection
-from mtpfix.decisions import Judge, Table, Unit, World, judges, tables, tables_under, world_of
+from mtpfix.decisions import Judge, Table, Unit, World, judges, list_in, tables, tables_under, world_of
 from mtpfix.engines.registry import ENGINES
 from mtpfix.families.base import Note
 from mtpfix.formats import format_of
@@ -253,8 +253,7 @@ class _Study:
     def _sidecar_differs(self) -> bool:
         lists = []
         for fragment in editable(self.world.files):
-            fmt = format_of(fragment.value)
-            where = fmt.exclusions(fragment.value) if fmt else None
+            _, where = list_in(self.world, fragment.value)
             lists.append((where.entries, where.broken) if where else ())
         return len(lists) == 2 and lists[0] != lists[1]
 

@@ -163,7 +163,7 @@ class Row:
         return name if self.at < 0 else name[: self.at] + number + name[self.at + len(number) :]
 
 
-class Asked:
+class AskedNames:
     """The names that some rows ask; those of the layers that a row stands for are not written out."""
 
     def __init__(self, rows: Iterable[Row]) -> None:

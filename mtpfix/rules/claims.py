@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mtpfix.decisions import Asked, Judge, Row, Table, World, layer_of, list_in
+from mtpfix.decisions import AskedNames, Judge, Row, Table, World, layer_of, list_in
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.families.conditions import holds_all
@@ -101,8 +101,8 @@ class _Home:
         self._bare: dict[int, tuple[Fragment, Mapping[str, Any], dict[Any, Any]]] = {}
         self.tables = tables
         self.after_plan = after_plan
-        self._names: dict[tuple[int, bool], Asked] = {}
-        self._others: dict[tuple[object, ...], Sequence[Asked]] = {}
+        self._names: dict[tuple[int, bool], AskedNames] = {}
+        self._others: dict[tuple[object, ...], Sequence[AskedNames]] = {}
         self._askers: dict[int, tuple[object, Mapping[str, Sequence[Row]]]] = {}
         self._fitting: dict[tuple[str, str], frozenset[str]] = {}
         self._beside: dict[str, dict[str, str]] = {}
@@ -367,7 +367,7 @@ class _Home:
             return False
         return any(row.ask.runtime in names for names in self._other_names(judge, quantized=stored.plain))
 
-    def _other_names(self, judge: Judge, *, quantized: bool) -> Sequence[Asked]:
+    def _other_names(self, judge: Judge, *, quantized: bool) -> Sequence[AskedNames]:
         """Runtime names that the other part of the same profile asks for modules that are stored so."""
         at = (judge.profile, judge.part, quantized)
         if at not in self._others:
@@ -376,13 +376,13 @@ class _Home:
             self._others[at] = [self._stored_names(other, quantized) for other in others]
         return self._others[at]
 
-    def _stored_names(self, judge: Judge, quantized: bool) -> Asked:
+    def _stored_names(self, judge: Judge, quantized: bool) -> AskedNames:
         """Runtime names that a judge asks for modules that are stored so; many judges ask the same."""
         at = (id(judge.rows), quantized)
         if at not in self._names:
             stored = ((row, row.unit.stored) for row in judge.rows)
             rows = (row for row, held in stored if (held.quantized if quantized else held.plain))
-            self._names[at] = Asked(rows)
+            self._names[at] = AskedNames(rows)
         return self._names[at]
 
     def _fragments(self) -> list[Fragment]:

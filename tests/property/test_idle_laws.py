@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -42,13 +44,20 @@ def cases(draw: Any) -> Case:
     return replace(case, ignore=ignore, sidecar=sidecar)
 
 
+@contextmanager
+def of_any_length() -> Iterator[pytest.MonkeyPatch]:
+    """Lists of any length are looked at for entries that stand for others."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((decisions, "MANY"), (idle, "MANY"), (alike, "FEW")):
+            patch.setattr(module, name, 1)
+        yield patch
+
+
 @many(25)
 @given(cases(), st.sampled_from(("all", "mtp")))
 def test_a_report_is_the_same(case: Case, scope: Scope) -> None:
     checkpoint = case.build()
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((decisions, "MANY"), (idle, "MANY"), (alike, "FEW")):
-            patch.setattr(module, name, 1)
+    with of_any_length() as patch:
         quick = analyse(checkpoint, scope=scope)
         patch.setattr(decisions.World, "numbers", None)
         assert analyse(checkpoint, scope=scope) == quick
@@ -58,9 +67,7 @@ def test_a_report_is_the_same(case: Case, scope: Scope) -> None:
 @given(cases(), st.sampled_from(("all", "mtp")))
 def test_what_judges_share_of_a_file_changes_nothing(case: Case, scope: Scope) -> None:
     checkpoint = case.build()
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((decisions, "MANY"), (idle, "MANY"), (alike, "FEW")):
-            patch.setattr(module, name, 1)
+    with of_any_length() as patch:
         quick = analyse(checkpoint, scope=scope)
         patch.setattr(decisions, "shared_under", lambda *asked: {SPARSE: sparse(*asked)})
         assert analyse(checkpoint, scope=scope) == quick
