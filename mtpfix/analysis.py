@@ -196,7 +196,7 @@ class _Study:
         Where those for the releases of the plan would harm others, the engines of these join in. What harms an engine
         all the same is no change that anybody asked for by name; without a name the engines of the plan come first.
         """
-        if not any(self.wrong[at] for at in self.in_plan) and not self._sidecar_differs():
+        if not any(self.wrong[at] for at in self.in_plan) and not self._sidecar_differs(self.world.files):
             return ()
         wanted = self.asked.wanted
         found = first = self._solved(wanted, alike)
@@ -250,9 +250,9 @@ class _Study:
         ]
         return min(gains, default=0) < 0 and max(gains) <= 0
 
-    def _sidecar_differs(self) -> bool:
+    def _sidecar_differs(self, files: Mapping[str, JsonFile]) -> bool:
         lists = []
-        for fragment in editable(self.world.files):
+        for fragment in editable(files):
             _, where = list_in(self.world, fragment.value)
             lists.append((where.entries, where.broken) if where else ())
         return len(lists) == 2 and lists[0] != lists[1]
@@ -267,7 +267,7 @@ class _Study:
     def _beside(self, files: Mapping[str, JsonFile], wrong: Mapping[int, list[Mismatch]]) -> dict[Key, Mismatch]:
         """The mismatches under the sidecar's list, for the engines that read config.json, that these do not have."""
         stand_in = in_config(files)
-        if stand_in is None or not self._sidecar_differs():
+        if stand_in is None or not self._sidecar_differs(files):
             return {}
         some = [judge for judge in self.judges if id(judge) in self.in_plan and not reads_sidecar(judge.engine, files)]
         known = {key_of(item) for found in wrong.values() for item in found}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from mtpfix.alike import NONE, Alike
@@ -36,16 +37,22 @@ def solutions(
     """What becomes of each exclusion list: config.json's, and the sidecar's as if engines took it for their own.
 
     `wanted`: the releases of each engine that the plan must satisfy. `alike`: layers of which one stands for others, as
-    long as no list that is tried out tells them apart.
+    long as no list that is tried out tells them apart. Two files that hold the same list are solved as one, and each by
+    itself where that leaves something wrong: what the engines of one need may be what those of the other cannot take.
     """
     jury = _Jury(world, engines, wanted, alike)
     pair = editable(world.files)
-    if _alike(world, pair):
-        solved = jury.solve(pair[0], [*jury.readers(pair[0]), *jury.native(pair[1])])
-        if solved and not solved.empty:
-            return solved, _moved(world, solved, pair[1])
-    found = (jury.solve(fragment, jury.benches(fragment)) for fragment in pair)
+    starts = _as_one(jury, pair) if _alike(world, pair) else ()
+    if starts and not starts[0].left:
+        return starts
+    found = (jury.solve(fragment, jury.benches(fragment), start) for fragment, start in zip_longest(pair, starts))
     return tuple(item for item in found if item is not None)
+
+
+def _as_one(jury: _Jury, pair: Sequence[Fragment]) -> tuple[Solution, ...]:
+    """One change for two files that hold the same list, judged by the engines of both."""
+    solved = jury.solve(pair[0], [*jury.readers(pair[0]), *jury.native(pair[1])])
+    return (solved, _moved(jury.world, solved, pair[1])) if solved else ()
 
 
 def _alike(world: World, pair: Sequence[Fragment]) -> bool:
@@ -78,8 +85,8 @@ class _Jury:
     wanted: Mapping[str, frozenset[str]]
     alike: Alike
 
-    def solve(self, fragment: Fragment, benches: Sequence[Bench]) -> Solution | None:
-        """The change of one list; None for a config without a list that mtpfix knows."""
+    def solve(self, fragment: Fragment, benches: Sequence[Bench], start: Solution | None = None) -> Solution | None:
+        """The change of one list, on top of `start`; None for a config without a list that mtpfix knows."""
         found = _list_of(self.world, fragment)
         if found is None:
             return None
@@ -87,7 +94,7 @@ class _Jury:
 
         def solved(benches: Sequence[Bench], alike: Alike) -> tuple[Solver, Solution]:
             solver = Solver(self.world, fmt, fragment, where, benches, alike)
-            return solver, solver.solve(lambda entry: bool(malformed(fmt, entry)))
+            return solver, solver.solve(lambda entry: bool(malformed(fmt, entry)), start)
 
         solver, solution = solved(benches, self.alike)
         return solved([bench.full(self.world) for bench in benches], NONE)[1] if solver.told_apart else solution

@@ -62,12 +62,14 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What becomes of one exclusion list: the places of the entries that go, and the entries that come."""
+    """What becomes of one exclusion list: the places of the entries that go, and the entries that come. `left`: whether
+    some engine that it was worked out for still takes a module for something else."""
 
     fragment: Fragment
     where: ExclusionList
     removed: tuple[int, ...]
     added: tuple[Added, ...]
+    left: bool = False
 
     @property
     def empty(self) -> bool:
@@ -209,19 +211,20 @@ class Solver:
             self._idle = (*self._idle, *self._without_effect())
         self.base = self._try((), ())
 
-    def solve(self, malformed: Callable[[str], bool]) -> Solution:
-        """The change that mends most and harms nothing; an empty one where nothing can be mended.
+    def solve(self, malformed: Callable[[str], bool], start: Solution | None = None) -> Solution:
+        """The change that mends most and harms nothing; `start`, or an empty one, where nothing more can be mended.
 
         An entry that is at fault in one engine and serves another stays where no other spelling suits both.
         """
-        found = Solution(self.fragment, self.where, (), ())
+        found = start or Solution(self.fragment, self.where, (), ())
         with suppress(_Spent):
             gone = self._gone(malformed)
             while (better := self._better(found, gone)) is not None:
                 found = better
                 if set(gone).issubset(found.removed):
                     break
-        return found
+        state = self._known.get((found.removed, tuple(self._entries(found.added))))
+        return replace(found, left=state is not None and self._faults(state) > 0)
 
     def _better(self, found: Solution, gone: tuple[int, ...]) -> Solution | None:
         """A change that mends more than the one that was found, and leaves nothing worse; None where there is none."""

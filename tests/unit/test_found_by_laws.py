@@ -311,3 +311,23 @@ def test_where_the_entry_at_fault_goes_in_vain_the_one_that_stays_is_told() -> N
     for report in (first, analyse(rewritten(checkpoint, first.plan.after), scope="all")):
         told = [found.rule for found in report.findings if odd in found.modules and "vllm" in found.engines]
         assert told == ["MTP004"]
+
+
+def test_two_files_with_one_list_part_where_their_engines_need_different_ones() -> None:
+    """`model.layers.2.self_attn.kv_a_proj_with_mqa` serves TensorRT-LLM, which reads the sidecar. SGLang takes it for
+    the projection of every layer, the target's included, which is stored quantized (sglang-0.5.23
+    srt/layers/quantization/modelopt_quant.py:416-422): it goes from config.json alone. That the files decide unlike
+    each other from then on is told before the plan as after it, and a second plan is empty."""
+    made = MODELS["deepseek_v3"](layers=2, drafts=2)
+    odd = [f"model.layers.2.self_attn.{name}_proj" for name in ("q_a", "q_b")]
+    listed = ["lm_head", "model.layers.2.self_attn.kv_a_proj_with_mqa"]
+    checkpoint = build(made, "modelopt-fp8", listed, sidecar=listed, stored=dict.fromkeys(odd, "fp8"))
+    first = analyse(checkpoint, scope="all")
+    gone = [(edit.file, edit.pointer) for edit in first.plan.edits if edit.op == "remove"]
+    assert gone == [("config.json", "/quantization_config/ignore/1")]
+    added = {(edit.file, edit.value) for edit in first.plan.edits if edit.op == "add"}
+    assert {(file, "model.layers.3.*") for file in ("config.json", "hf_quant_config.json")} < added
+    second = analyse(rewritten(checkpoint, first.plan.after), scope="all")
+    assert second.plan.edits == ()
+    for report in (first, second):
+        assert "none" in [found.fix for found in report.findings if found.rule == "MTP003"]
