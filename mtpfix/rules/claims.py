@@ -116,7 +116,7 @@ class _Home:
     def rule(self, claim: Claim, fragment: Fragment | None) -> str:
         item = claim.mismatch
         stored = item.row.unit.stored
-        if stored.scheme.kind == "odd" or stored.scheme.extra or self.must_be_plain(claim):
+        if stored.scheme.kind == "odd" or stored.scheme.extra or (self.must_be_plain(claim) and not claim.fixed):
             return "MTP007"
         if item.fault is not None and self._goes_with_the_count(item):
             return "MTP013"

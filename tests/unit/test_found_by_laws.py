@@ -331,3 +331,20 @@ def test_two_files_with_one_list_part_where_their_engines_need_different_ones() 
     assert second.plan.edits == ()
     for report in (first, second):
         assert "none" in [found.fix for found in report.findings if found.rule == "MTP003"]
+
+
+def test_an_entry_for_what_should_be_plain_and_is_stored_quantized_goes_where_an_engine_can_build_it() -> None:
+    """EXAONE-MoE keeps `mtp.fc` in full precision, and SGLang builds it so whatever the lists say: MTP007. vLLM asks
+    its list for it (vllm-0.33.0 model_executor/models/exaone_moe_mtp.py:63-76) and loads it quantized, once the entry
+    that names it has gone."""
+    made = recorded("exaone_moe")
+    stored = dict.fromkeys([*made.draft, "mtp.fc"], "fp8-channel")
+    report = analyse(build(made, "ct-fp8", [*made.kept, "re:mtp.fc"], stored=stored), scope="all")
+    assert report.status == "partly-fixable"
+    place = f"/quantization_config/ignore/{len(made.kept)}"
+    assert [(edit.op, edit.pointer) for edit in report.plan.edits] == [("remove", place)]
+    assert draft(report, "vllm", "0.14.0") == draft(report, "vllm", "0.33.0") == "loads"
+    assert {(found.rule, found.fix, found.engines) for found in report.findings} == {
+        ("MTP005", "safe", ("vllm>=0.14.0",)),
+        ("MTP007", "none", ("sglang",)),
+    }
