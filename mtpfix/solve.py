@@ -45,6 +45,7 @@ FEW = 40  # entries at fault up to which each is tried by itself, where all of t
 MOST_DECISIONS, FEW_TRIALS = 200_000, 8
 ROUNDS, TURNS, SHORT = 3, 20, 100
 _DEPTHS = (1, 2, 3)  # dots in a name that is written for all that is under it, once its root was tried
+_LEVELS = (1, 2, 3, 4, 5, SHORT)  # the same of subtrees in what cannot come as a whole; at last each name by itself
 _WORD = late.pattern(r"[^.*]+")
 _UNSPECIFIC = frozenset({"model", "language_model", "layers", "mtp", "re:", "weight"})
 
@@ -534,14 +535,14 @@ class Solver:
         found: set[str] = set()
         state = self._try(removed, ())
         for at, (judge, answers) in enumerate(zip(self.judges, state, strict=True)):
-            for row, answer, first in zip(judge.rows, answers, self.base[at], strict=True):
+            for row, answer, first, names in zip(judge.rows, answers, self.base[at], self.members[at], strict=True):
                 if not self._wrong(at, row, answer, state):
                     continue
                 self._alone(row)
                 if answer.error == "re.error" or (answer.decision == "plain" and answer.cause.pointer):
                     found.add(answer.cause.entry)
                 elif answer.decision == "error" and (first.decision != "error" or self._all_quantized(judge, row)):
-                    found.update(self._shard_entries(at, row, removed))
+                    found.update(self._shard_entries(at, _shards(judge, row, names), removed))
         return found & set(self.where.entries)
 
     def _alone(self, row: Row) -> None:
@@ -554,8 +555,8 @@ class Solver:
         same = [other for other in judge.rows if other.ask is not None and other.ask.runtime == asked]
         return all(other.unit.stored.quantized for other in same)
 
-    def _shard_entries(self, at: int, row: Row, removed: tuple[int, ...]) -> set[str]:
-        """Entries that name some shards of a fused module whose shards are all stored quantized."""
+    def _shard_entries(self, at: int, shards: Iterable[str], removed: tuple[int, ...]) -> set[str]:
+        """Entries that name some shards of a fused module."""
         judge, bench = self.judges[at], self._benches[at]
         if (id(bench), removed) not in self._without:
             self._without[id(bench), removed] = rewritten(bench.value, bench.where, removed, ()), {}
@@ -564,7 +565,7 @@ class Solver:
                 judge.query(self.world, *self._without[id(bench), removed])
             )
         matcher = self._matchers[at, removed]
-        answers = [matcher.decide(name, "linear") for name in _shard_names(judge, row)]
+        answers = [matcher.decide(name, "linear") for name in shards]
         return {answer.cause.entry for answer in answers if answer.decision == "plain" and answer.cause.pointer}
 
     # -- entries that have to come -----------------------------------------------------------------------------
@@ -587,7 +588,8 @@ class Solver:
             return found
         added = self._accepted(removed, found, choices)
         wider = self._accepted(removed, added, self._wider(removed, added, kept))
-        return self._completed(removed, self._outgrown(removed, wider, wider[len(added) :]), kept)
+        whole = self._outgrown(removed, wider, wider[len(added) :])
+        return self._completed(removed, self._smaller(removed, whole, kept), kept)
 
     def _choices(
         self, kept: tuple[str, ...], wanted: set[str], halved: set[str]
@@ -637,12 +639,32 @@ class Solver:
 
         SGLang takes some leaves of latent attention for those of every layer.
         """
-        covered = Coverage(self.fmt, (*self._without_doubles(kept), *self._entries(added)))
-        still = self._missing_names(self._try(removed, self._entries(added)))
-        stuck = {name for name in still if not covered(name)}
+        stuck = self._stuck(removed, added, kept)
         nothing = frozenset[str]().__contains__
         leaves = merged(self._leaf(unit, unit.name, nothing, stuck) for unit in self.world.units) if stuck else []
         return [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
+
+    def _stuck(self, removed: tuple[int, ...], added: tuple[Added, ...], kept: tuple[str, ...]) -> set[str]:
+        """Units that some judge would not build plain, and that no entry covers."""
+        still = self._missing_names(self._try(removed, self._entries(added)))
+        covered = self._coverage(added, kept) if still else still.__contains__
+        return {name for name in still if not covered(name)}
+
+    def _coverage(self, added: Iterable[Added], kept: Iterable[str]) -> Callable[[str], bool]:
+        return Coverage(self.fmt, (*self._without_doubles(kept), *self._entries(added)))
+
+    def _smaller(self, removed: tuple[int, ...], added: tuple[Added, ...], kept: tuple[str, ...]) -> tuple[Added, ...]:
+        """The entries with smaller subtrees and single names, where one that holds them all cannot come: an engine asks
+        by such a name for what is stored elsewhere, quantized (vLLM's `shared_head.head` for `lm_head`)."""
+        for depth in _LEVELS:
+            stuck = self._stuck(removed, added, kept) if self._spent < MOST_DECISIONS // 2 else set()
+            if not stuck:
+                break
+            covered = self._coverage(added, kept)
+            leaves = merged(self._leaf(unit, unit.name, covered, stuck) for unit in self.world.units)
+            nodes = [node for part in PARTS for node in self._nodes(leaves, part, depth)]
+            added = self._accepted(removed, added, [self._spelled(node, "faithful", kept) for node in nodes])
+        return added
 
     def _exposed(
         self, removed: tuple[int, ...], entries: Sequence[str], choices: Sequence[tuple[tuple[Added, ...], ...]]
@@ -705,12 +727,15 @@ class Solver:
         covered = unit.stored.plain and covers(name)
         return Leaf(node, reach, part, not unit.stored.plain, covered, unit.name in wanted and not covered)
 
-    def _nodes(self, leaves: list[Leaf], part: Part) -> Iterator[Leaf]:
+    def _nodes(self, leaves: list[Leaf], part: Part, depth: int = 0) -> Iterator[Leaf]:
+        """What stands for the wanted leaves of a part; subtrees from a number of dots in their name on."""
         if not any(leaf.wanted and leaf.part == part for leaf in leaves):
             return
 
         def allowed(prefix: str, below: Sequence[Leaf]) -> bool:
             if any(leaf.part != part for leaf in below) or not self.fmt.spellings(prefix, "below", ()):
+                return False
+            if prefix.count(".") < depth:
                 return False
             numbered = any(step.isdecimal() for step in prefix.split("."))
             if part == "draft":
@@ -821,7 +846,7 @@ class Solver:
                 continue
             shards: tuple[str, ...] = ()
             if row.ask.layer == "linear" or _halves(answer):
-                shards = tuple(_shard_names(judge, row)) or _named_alike(row.ask.runtime, names)
+                shards = _shards(judge, row, names)
             if shards and self.fmt.aliases(shards[0], "leaf"):
                 self._alone(row)
                 named = [tuple(Added(self.fmt.aliases(name, "leaf")[0], "alias", name, part, engine) for name in group)
@@ -1007,6 +1032,12 @@ def _shard_names(judge: Judge, row: Row) -> Iterator[str]:
         return
     fused = runtime.rpartition(".")[2]
     yield from (runtime.removesuffix(fused) + shard for shard in judge.packed.get(fused, ()))
+
+
+def _shards(judge: Judge, row: Row, names: Iterable[str]) -> tuple[str, ...]:
+    """The names of a fused module's shards: those that the class tells, or those that an engine knows by itself."""
+    assert row.ask is not None
+    return tuple(_shard_names(judge, row)) or _named_alike(row.ask.runtime, names)
 
 
 def _named_alike(runtime: str, names: Iterable[str]) -> tuple[str, ...]:

@@ -348,3 +348,28 @@ def test_an_entry_for_what_should_be_plain_and_is_stored_quantized_goes_where_an
         ("MTP005", "safe", ("vllm>=0.14.0",)),
         ("MTP007", "none", ("sglang",)),
     }
+
+
+def test_a_layer_that_cannot_be_listed_as_a_whole_is_listed_in_smaller_parts() -> None:
+    """vLLM's draft class of Bailing asks for the target's head as `model.layers.4.shared_head.head` (vllm-0.33.0
+    model_executor/models/bailing_moe_mtp.py load_lm_head), and that is stored quantized: `model.layers.4.*` cannot
+    come, and what is stored plain beside it is named as the checkpoint names it all the same."""
+    made = recorded("bailing")
+    report = analyse(build(made, "modelopt-fp8", list(made.kept), stored={"lm_head": "fp8"}), scope="all")
+    added = [edit.value for edit in report.plan.edits]
+    assert "model.layers.4.*" not in added
+    assert {"model.layers.4.attention.*", "model.layers.4.eh_proj"} <= set(added)
+    assert draft(report, "vllm", "0.33.0") == "loads"
+
+
+@pytest.mark.parametrize("listed", [["model", "gate_proj"], ["gate_proj", "model"]])
+def test_an_entry_for_a_shard_that_sglang_knows_by_itself_goes_in_either_order(listed: list[str]) -> None:
+    """`model` hides `gate_proj` where it comes first. SGLang from 0.5.11 on takes `gate_up_proj` apart though LongCat's
+    class tells no such mapping (sglang-0.5.11 srt/layers/quantization/utils.py:60) and stops where one of two is
+    listed."""
+    made = recorded("longcat_flash")
+    report = analyse(build(made, "modelopt-fp8", [*made.kept, *listed]), scope="all")
+    places = {f"/quantization_config/ignore/{len(made.kept) + number}" for number in range(2)}
+    assert places == {edit.pointer for edit in report.plan.edits if edit.op == "remove"}
+    told = [found.engines for found in report.findings if "not all shards" in found.message and found.fix == "none"]
+    assert not told
