@@ -28,10 +28,11 @@ from mtpfix.model import Answer, Cause, Part
 from mtpfix.modules import EXPERT_NUMBER
 from mtpfix.regexes import is_valid
 from mtpfix.rules.entries import means
-from mtpfix.verdicts import Mismatch, leaves_beside, mismatch
+from mtpfix.verdicts import Mismatch, faults_of, leaves_beside, mismatch
 
 Role = Literal["faithful", "stripped", "alias"]
 Verdicts = tuple[tuple[Answer, ...], ...]
+_Seat = tuple[tuple[object, ...], int, tuple[int, ...]]
 PARTS: tuple[Part, ...] = ("target", "draft")
 EXPERT_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 FUSED_SHARDS: Mapping[str, tuple[str, ...]] = {
@@ -183,17 +184,24 @@ class Solver:
         self.world, self.fmt, self.fragment, self.where, self.alike = world, fmt, fragment, where, alike
         self.told_apart = False
         compacted = _Compacted()
+
+        def seat(judge: Judge, bench: Bench) -> _Seat:
+            """Judges of one seat answer alike, and what they answer is wrong in the same way."""
+            return judge.signature, id(bench), tuple(map(id, faults_of(world, judge)))
+
         seats = {
-            (judge.signature, id(bench)): (bench, *compacted.of(judge))
+            seat(judge, bench): (bench, *compacted.of(judge))
             for bench in benches
             for judge in reversed(bench.judges)
             if judge.view and not judge.method.error
         }
-        newest = {(judge.signature, id(bench)) for bench in benches for judge in bench.judges if judge.profile.latest}
-        self.newest = tuple(at for at, seat in enumerate(seats) if seat in newest)
+        newest = {seat(judge, bench) for bench in benches for judge in bench.judges if judge.profile.latest}
+        self.newest = tuple(at for at, taken in enumerate(seats) if taken in newest)
         self.judges = tuple(judge for _, judge, _, _ in seats.values())
         self.members = tuple(names for _, _, names, _ in seats.values())
-        self._places = tuple((signature, seat[3]) for (signature, _), seat in seats.items())
+        self._places = tuple((signature, held[3]) for (signature, *_), held in seats.items())
+        firsts: dict[tuple[object, int], int] = {}
+        self._answering = tuple(firsts.setdefault(taken[:2], at) for at, taken in enumerate(seats))
         self.weights = tuple(tuple(row.questions for row in judge.rows) for judge in self.judges)
         self._benches = tuple(bench for bench, *_ in seats.values())
         self._spent = 0
@@ -205,7 +213,7 @@ class Solver:
         self._matchers: dict[tuple[int, tuple[int, ...]], Matcher] = {}
         self._without: dict[tuple[int, tuple[int, ...]], tuple[Mapping[str, Any], dict[Any, Any]]] = {}
         lost = colliding(benches)
-        self._ceded = {at for at, seat in enumerate(seats) if seat in lost}
+        self._ceded = {at for at, taken in enumerate(seats) if taken[:2] in lost}
         self._left: dict[int, tuple[tuple[int, ...], list[tuple[int, Any]]]] = {}
         self._idle = self._stood_for()
         if len(where.entries) - len(self._idle) > MANY:
@@ -277,7 +285,7 @@ class Solver:
         if at not in self._known:
             self.told_apart = self.told_apart or self.alike.told_apart((*_entries_at(self.where, at[0]), *at[1]))
             self._known[at] = self._decided((*at[0], *self._idle), at[1])
-            self._spent += sum(map(len, self._known[at]))
+            self._spent += sum(len(self._known[at][first]) for first in set(self._answering))
             if self._spent > MOST_DECISIONS and len(self._known) > FEW_TRIALS:
                 raise _Spent
         return self._known[at]
@@ -288,14 +296,15 @@ class Solver:
         values = {at: self._value(bench, gone, entries) for at, bench in benches.items()}
         shared: dict[int, dict[Any, Any]] = {at: {} for at in benches}
         as_it_is = gone == self._idle and not entries
-        found = tuple(
-            (as_it_is and self._recalled(at, bench))
+        found = {
+            at: (as_it_is and self._recalled(at, bench))
             or judge.answers(self.world, values[id(bench)], shared=shared[id(bench)])
             for at, (judge, bench) in enumerate(zip(self.judges, self._benches, strict=True))
-        )
+            if self._answering[at] == at
+        }
         for held in shared.values():
             held.clear()  # matchers hold what they share: a list would stay for each trial
-        return found
+        return tuple(found[at] for at in self._answering)
 
     def _recalled(self, at: int, bench: Bench) -> tuple[Answer, ...]:
         """What a judge says of the list as it is, where it was asked about that with all of its rows; else nothing."""

@@ -145,7 +145,7 @@ def unwritten(allocated: str, stored: str) -> tuple[str, ...]:
 def mismatches(world: World, table: Table) -> Iterator[Mismatch]:
     """Every module of a table that does not load as it is stored."""
     judge = table.judge
-    at = ("mismatches", id(table.decided), judge.engine.name, judge.method, tuple(map(id, _faults_of(world, judge))))
+    at = ("mismatches", id(table.decided), judge.engine.name, judge.method, tuple(map(id, faults_of(world, judge))))
     if at not in world.kept:  # what it holds lives as long as what is known by its id
         world.kept[at] = table.decided, judge, tuple(_mismatches(world, table))
     _, first, found = world.kept[at]
@@ -156,7 +156,7 @@ def _mismatches(world: World, table: Table) -> Iterator[Mismatch]:
     value = table.fragment.value if table.fragment else {}
 
     def wrong(decided: Decided) -> list[Mismatch]:
-        faulty = bool(_faults_of(world, table.judge))
+        faulty = bool(faults_of(world, table.judge))
         found = (
             mismatch(world, table.judge, value, row, answer) if faulty else _general(table.judge, row, answer)
             for row, answer in decided
@@ -202,7 +202,7 @@ def _fault(
     def is_plain(leaf: str) -> bool:
         return leaf in beside if beside is not None else _is_plain_beside(world, judge, value, row, leaf)
 
-    for fault in _faults_of(world, judge):
+    for fault in faults_of(world, judge):
         if (
             _applies(fault, row, answer)
             and fault.modules.find(row.unit.key, world.layers) is not None
@@ -215,7 +215,7 @@ def _fault(
 
 def leaves_beside(world: World, judge: Judge) -> tuple[str, ...]:
     """Last parts of the names of modules by whose decisions faults of those next to them go, in a judge's release."""
-    return tuple(dict.fromkeys(fault.beside_plain for fault in _faults_of(world, judge) if fault.beside_plain))
+    return tuple(dict.fromkeys(fault.beside_plain for fault in faults_of(world, judge) if fault.beside_plain))
 
 
 def _is_plain_beside(world: World, judge: Judge, value: Mapping[str, Any], row: Row, leaf: str) -> bool:
@@ -230,7 +230,7 @@ def _is_plain_beside(world: World, judge: Judge, value: Mapping[str, Any], row: 
     return f"{row.unit.name.rpartition('.')[0]}.{leaf}" in world.kept[at][2]
 
 
-def _faults_of(world: World, judge: Judge) -> tuple[Fault, ...]:
+def faults_of(world: World, judge: Judge) -> tuple[Fault, ...]:
     """The faults of a view that hold in a judge's release, for its method; worked out once."""
     release, method = judge.profile.first, judge.method.name
     at = ("faults", id(judge.view), release, method)

@@ -373,3 +373,15 @@ def test_an_entry_for_a_shard_that_sglang_knows_by_itself_goes_in_either_order(l
     assert places == {edit.pointer for edit in report.plan.edits if edit.op == "remove"}
     told = [found.engines for found in report.findings if "not all shards" in found.message and found.fix == "none"]
     assert not told
+
+
+def test_releases_that_ask_alike_and_load_otherwise_are_judged_apart() -> None:
+    """SGLang asks for a DeepSeek draft alike from 0.5.12 on. Up to 0.5.18 its class reads `gate_up_proj.weight` of the
+    shared experts, which packed ones lack (sglang-0.5.18 srt/models/deepseek_v2.py), and no list helps; from 0.5.19 on
+    it loads with its own names for what is plain, which were not offered for the sake of the older ones."""
+    made = recorded("deepseek_v32")
+    plain = ("eh_proj", "down_proj", "kv_a_proj_with_mqa", "self_attn.q_a_proj", "weights_proj", "mlp.gate")
+    packed = [name for name in made.draft if ".experts." in name or not name.endswith(plain)]
+    report = analyse(build(made, "auto-round", list(made.kept), stored=dict.fromkeys(packed, "gptq4")), scope="all")
+    assert draft(report, "sglang", "0.5.12") == draft(report, "sglang", "0.5.18") == "fails"
+    assert draft(report, "sglang", "0.5.19") == draft(report, "sglang", "0.5.23") == "loads"
