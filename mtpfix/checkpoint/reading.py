@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".npz")
 
+_LOOKED_INTO = 1000  # folders below that are looked into, to say where a checkpoint is
 _WHERE = {
     "local": "give the folder that holds config.json and the weights",
     "hub": "give a repository that holds config.json and the weights in its top folder",
@@ -66,7 +68,7 @@ def read_checkpoint(
     that is malformed or larger than a model can need.
     """
     names = tuple(files.names())
-    _require_config(source, names)
+    _require_config(source, files, names)
     parsed, problems = _json_files(files, names)
     with paused_collection():
         collector = Collector()
@@ -165,7 +167,7 @@ def _index(
     return index
 
 
-def _require_config(source: Source, names: Sequence[str]) -> None:
+def _require_config(source: Source, files: Files, names: Sequence[str]) -> None:
     if CONFIG in names:
         return
     weights = sum(name.endswith(SUFFIX) for name in names)
@@ -173,8 +175,19 @@ def _require_config(source: Source, names: Sequence[str]) -> None:
     raise UnreadableError(
         f"{source.id}: no config.json{beside}",
         subject=source.id,
-        hint=_WHERE[source.kind],
+        hint=_below(source, files, names) or _WHERE[source.kind],
     )
+
+
+def _below(source: Source, files: Files, names: Sequence[str]) -> str:
+    """Where the checkpoints are that stand in folders below, or ""."""
+    if source.kind != "local":
+        return ""
+    if {"blobs", "refs", "snapshots"} <= set(names):
+        return f"the cache of a repository: give the folder of one commit in {os.path.join(source.id, 'snapshots')}"
+    found = [os.path.join(source.id, name) for name in names[:_LOOKED_INTO] if files.has(f"{name}/{CONFIG}")]
+    others = f", and {len(found) - 1} more are beside it" if len(found) > 1 else ""
+    return f"a checkpoint is in the folder {found[0]}{others}" if found else ""
 
 
 def _no_weights(source: Source, names: Sequence[str], index: Index | None) -> UnreadableError:

@@ -93,6 +93,21 @@ def test_no_config(folder: Path) -> None:
     refused(folder, r"no config.json and no \*.safetensors")
 
 
+def test_no_config_and_checkpoints_below(folder: Path) -> None:
+    above = folder.parent
+    assert refused(above, "no config.json").hint == f"a checkpoint is in the folder {folder}"
+    (above / "other").mkdir()
+    (above / "other" / "config.json").write_text("{}")
+    first = min(folder, above / "other")
+    assert refused(above, "no config.json").hint == f"a checkpoint is in the folder {first}, and 1 more are beside it"
+
+
+def test_the_cache_of_a_repository(tmp_path: Path) -> None:
+    for name in ("blobs", "refs", "snapshots"):
+        (tmp_path / name).mkdir()
+    assert str(tmp_path / "snapshots") in refused(tmp_path, "no config.json").hint
+
+
 def test_no_weights(folder: Path) -> None:
     (folder / MODEL).unlink()
     refused(folder, r"no \*.safetensors$")
