@@ -158,11 +158,18 @@ def asked_about(world: World, engines: Sequence[str]) -> Asked:
     return Asked(wanted_releases(engines, fmt), fmt, tuple(engines))
 
 
+_GIVEN_UP = (
+    "{}: its list takes too long to work out and is not repaired to the end; where a module is said to be wrong "
+    "whatever the lists say, one may help that was not found"
+)
+
+
 class _Study:
     """One analysis: the tables before and after the plan, and what follows from them."""
 
     def __init__(self, world: World, asked: Asked, alike: Alike) -> None:
         self.world, self.asked = world, asked
+        self.given_up: tuple[str, ...] = ()
         self._judge(alike)
         self.solutions = self._solutions(alike)
         if any(world.hides(item.where, item.removed) for item in self.solutions):  # see idle.py
@@ -212,7 +219,9 @@ class _Study:
 
     def _solved(self, wanted: Wanted, alike: Alike) -> tuple[Solution, ...]:
         some = [ENGINES[name] for name in wanted]
-        return tuple(item for item in solutions(self.world, some, wanted, alike) if not item.empty)
+        found = solutions(self.world, some, wanted, alike)
+        self.given_up = tuple(dict.fromkeys(item.fragment.file for item in found if item.given_up))
+        return tuple(item for item in found if not item.empty)
 
     def _harmed_by(self, found: Sequence[Solution], *, modules: bool = True) -> set[str]:
         """The engines of which a change makes a part load worse in a release that is not in the plan.
@@ -437,7 +446,7 @@ class _Study:
             engines=self.rows_before,
             findings=found,
             plan=plan,
-            notes=(*self.asked.note(plan), *_notes(world, self.judges)),
+            notes=(*self.asked.note(plan), *map(_GIVEN_UP.format, self.given_up), *_notes(world, self.judges)),
             asked=self.asked.specs,
             configs=configs,
             texts={place.file: world.files[place.file].raw for place in places if place.file in world.files},

@@ -11,7 +11,6 @@ aliases (an engine's own names) for what is still missing; drop every alias that
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from typing import Any, Literal
 
@@ -64,14 +63,18 @@ class Added:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What becomes of one exclusion list: the places of the entries that go, and the entries that come. `left`: whether
-    some engine that it was worked out for still takes a module for something else."""
+    """What becomes of one exclusion list: the places of the entries that go, and the entries that come.
+
+    left      whether some engine that it was worked out for still takes a module for something else
+    given_up  whether it was not worked out to the end, since that takes more than any model needs
+    """
 
     fragment: Fragment
     where: ExclusionList
     removed: tuple[int, ...]
     added: tuple[Added, ...]
     left: bool = False
+    given_up: bool = False
 
     @property
     def empty(self) -> bool:
@@ -226,14 +229,15 @@ class Solver:
         An entry that is at fault in one engine and serves another stays where no other spelling suits both.
         """
         found = start or Solution(self.fragment, self.where, (), ())
-        with suppress(_Spent):
+        try:
             gone = self._gone(malformed)
             while (better := self._better(found, gone)) is not None:
                 found = better
                 if set(gone).issubset(found.removed):
                     break
-        state = self._known.get((found.removed, tuple(self._entries(found.added))))
-        return replace(found, left=state is not None and self._faults(state) > 0)
+        except _Spent:
+            return replace(found, given_up=True)
+        return replace(found, left=self._faults(self._try(found.removed, self._entries(found.added))) > 0)
 
     def _better(self, found: Solution, gone: tuple[int, ...]) -> Solution | None:
         """A change that mends more than the one that was found, and leaves nothing worse; None where there is none."""
@@ -502,9 +506,11 @@ class Solver:
         }
 
     def _breaking(self) -> tuple[int, ...]:
-        """Places of what is no text, where an engine stops on it."""
+        """Places of what is no text, where an engine stops on it: what it then decides may have to be listed."""
         broken = self.where.broken
-        return broken if broken and self._faults(self._try(broken, ())) < self._faults(self.base) else ()
+        without = self._try(broken, ()) if broken else self.base
+        goes_on = any(old.decision == "error" != new.decision for old, new in _differing(self.base, without))
+        return broken if goes_on or self._faults(without) < self._faults(self.base) else ()
 
     def _vain(self, removed: tuple[int, ...], texts: set[str]) -> set[str]:
         """Entries that go for nothing: every module that they made plain is built in a scheme that does not fit it.
@@ -601,9 +607,9 @@ class Solver:
         return self._completed(removed, self._smaller(removed, whole, kept), kept)
 
     def _choices(
-        self, kept: tuple[str, ...], wanted: set[str], halved: set[str]
+        self, kept: tuple[str, ...], wanted: set[str], halved: set[str], depth: int = 0
     ) -> list[tuple[tuple[Added, ...], ...]]:
-        """What is to be spelled, each with its alternatives."""
+        """What is to be spelled, each with its alternatives; subtrees from a number of dots in their name on."""
         if not wanted:
             return []
         covered, held = Coverage(self.fmt, self._without_doubles(kept)), frozenset(kept)
@@ -615,9 +621,12 @@ class Solver:
             return self._leaf(unit, name, exactly if unit.name in halved else covered, wanted)
 
         leaves = merged(leaf(unit, unit.name) for unit in self.world.units)
-        choices = [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
+        nodes = [node for part in PARTS for node in self._nodes(leaves, part, depth)]
         bare = merged(leaf(unit, name) for unit, name in self._stripped())
-        return [*choices, *(self._spelled(node, "stripped", kept) for node in self._nodes(bare, "draft"))]
+        return [
+            *(self._spelled(node, "faithful", kept) for node in nodes),
+            *(self._spelled(node, "stripped", kept) for node in self._nodes(bare, "draft", depth)),
+        ]
 
     def _completed(
         self, removed: tuple[int, ...], added: tuple[Added, ...], kept: tuple[str, ...]
@@ -648,31 +657,22 @@ class Solver:
 
         SGLang takes some leaves of latent attention for those of every layer.
         """
-        stuck = self._stuck(removed, added, kept)
+        covered = Coverage(self.fmt, (*self._without_doubles(kept), *self._entries(added)))
+        still = self._missing_names(self._try(removed, self._entries(added)))
+        stuck = {name for name in still if not covered(name)}
         nothing = frozenset[str]().__contains__
         leaves = merged(self._leaf(unit, unit.name, nothing, stuck) for unit in self.world.units) if stuck else []
         return [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]
-
-    def _stuck(self, removed: tuple[int, ...], added: tuple[Added, ...], kept: tuple[str, ...]) -> set[str]:
-        """Units that some judge would not build plain, and that no entry covers."""
-        still = self._missing_names(self._try(removed, self._entries(added)))
-        covered = self._coverage(added, kept) if still else still.__contains__
-        return {name for name in still if not covered(name)}
-
-    def _coverage(self, added: Iterable[Added], kept: Iterable[str]) -> Callable[[str], bool]:
-        return Coverage(self.fmt, (*self._without_doubles(kept), *self._entries(added)))
 
     def _smaller(self, removed: tuple[int, ...], added: tuple[Added, ...], kept: tuple[str, ...]) -> tuple[Added, ...]:
         """The entries with smaller subtrees and single names, where one that holds them all cannot come: an engine asks
         by such a name for what is stored elsewhere, quantized (vLLM's `shared_head.head` for `lm_head`)."""
         for depth in _LEVELS:
-            stuck = self._stuck(removed, added, kept) if self._spent < MOST_DECISIONS // 2 else set()
-            if not stuck:
+            still = self._missing_names(self._try(removed, self._entries(added)))
+            choices = self._choices((*kept, *self._entries(added)), still, set(), depth)
+            if not choices or self._spent > MOST_DECISIONS // 2:
                 break
-            covered = self._coverage(added, kept)
-            leaves = merged(self._leaf(unit, unit.name, covered, stuck) for unit in self.world.units)
-            nodes = [node for part in PARTS for node in self._nodes(leaves, part, depth)]
-            added = self._accepted(removed, added, [self._spelled(node, "faithful", kept) for node in nodes])
+            added = self._accepted(removed, added, choices)
         return added
 
     def _exposed(
@@ -765,20 +765,17 @@ class Solver:
         added: tuple[Added, ...],
         choices: Sequence[tuple[tuple[Added, ...], ...]],
     ) -> tuple[Added, ...]:
-        """Takes the first alternative of each choice that harms nothing; all first ones at once where that is sound."""
-        firsts = tuple(item for choice in choices if choice for item in choice[0])
+        """Takes the first alternative of each choice that harms nothing: all first ones at once where that is sound,
+        else those of one half and then of the other."""
         start = self._try(removed, self._entries(added))
-        together = (*added, *firsts)
-        if not self._harmed(start, self._try(removed, self._entries(together))):
-            return together
-        for choice in choices:
-            for items in choice:
-                trial = (*added, *items)
-                after = self._try(removed, self._entries(trial))
-                if not self._harmed(start, after):
-                    added, start = trial, after
-                    break
-        return added
+        for items in _together(choices):
+            trial = (*added, *items)
+            if not self._harmed(start, self._try(removed, self._entries(trial))):
+                return trial
+        if len(choices) < 2:
+            return added
+        middle = len(choices) // 2
+        return self._accepted(removed, self._accepted(removed, added, choices[:middle]), choices[middle:])
 
     def _aliases(self, removed: tuple[int, ...], added: tuple[Added, ...]) -> tuple[Added, ...]:
         """Engines' own names for what is still missing, one judge after the other, the newest releases first.
@@ -1041,6 +1038,14 @@ def _shard_names(judge: Judge, row: Row) -> Iterator[str]:
         return
     fused = runtime.rpartition(".")[2]
     yield from (runtime.removesuffix(fused) + shard for shard in judge.packed.get(fused, ()))
+
+
+def _together(choices: Sequence[tuple[tuple[Added, ...], ...]]) -> Iterator[tuple[Added, ...]]:
+    """What may come of some choices at once: the first alternatives of many, every one of a single one."""
+    if len(choices) == 1:
+        yield from choices[0]
+    else:
+        yield tuple(item for choice in choices if choice for item in choice[0])
 
 
 def _shards(judge: Judge, row: Row, names: Iterable[str]) -> tuple[str, ...]:

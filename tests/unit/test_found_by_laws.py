@@ -385,3 +385,55 @@ def test_releases_that_ask_alike_and_load_otherwise_are_judged_apart() -> None:
     report = analyse(build(made, "auto-round", list(made.kept), stored=dict.fromkeys(packed, "gptq4")), scope="all")
     assert draft(report, "sglang", "0.5.12") == draft(report, "sglang", "0.5.18") == "fails"
     assert draft(report, "sglang", "0.5.19") == draft(report, "sglang", "0.5.23") == "loads"
+
+
+def test_smaller_parts_are_named_without_the_wrapper_too() -> None:
+    """An expert of GLM-5-Next's second draft layer is stored quantized; SGLang from 0.5.21 on takes a list for the one
+    decoder layer of the draft, so that `model.layers.45*` cannot come. What can, comes by both names of the draft."""
+    made = MODELS["glm5_next"](layers=45, drafts=2)
+    odd = "model.language_model.layers.46.mlp.experts.0.up_proj"
+    listed = [*made.kept, "model.language_model.layers.45*"]
+    report = analyse(build(made, "modelopt-fp8", listed, stored={odd: "fp8"}), scope="all")
+    added = {edit.value for edit in report.plan.edits if edit.op == "add"}
+    assert "model.layers.45*" not in added
+    for name in ("shared_experts*", "self_attn*"):
+        assert any(entry.startswith("model.layers.46.") and entry.endswith(name) for entry in added)
+    assert any(entry.startswith("model.layers.45.self_attn") for entry in added)
+
+
+def test_many_layers_are_listed_where_one_entry_cannot_come() -> None:
+    """A list that lacks the attention of 45 layers, and one entry of hundreds that would harm a release: the others
+    come. To try each by itself took more decisions than a list may take, and nothing was repaired."""
+    made = MODELS["glm5_next"](layers=45, drafts=2)
+    odd = "model.language_model.layers.46.mlp.experts.0.up_proj"
+    checkpoint = build(made, "modelopt-fp8", ["model.language_model.layers.45*"], stored={odd: "fp8"})
+    report = analyse(checkpoint, scope="all")
+    added = {edit.value for edit in report.plan.edits if edit.op == "add"}
+    assert added >= {f"model.language_model.layers.{layer}.self_attn*" for layer in range(45)}
+    target = {row.verdict for row in report.after if row.part == "target" and row.engine in ("vllm", "sglang")}
+    assert target == {"loads", "unsupported"}
+    assert not any("takes too long" in note for note in report.notes)
+
+
+def test_a_list_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = MODELS["qwen3_next"]()
+    checkpoint = build(made, "nvfp4", list(made.kept))
+    assert analyse(checkpoint, scope="all").status == "fixable"
+    monkeypatch.setattr("mtpfix.solve.MOST_DECISIONS", 1)
+    monkeypatch.setattr("mtpfix.solve.FEW_TRIALS", 1)
+    report = analyse(checkpoint, scope="all")
+    assert report.status == "not-fixable"
+    assert any(note.startswith("config.json: its list takes too long") for note in report.notes)
+
+
+def test_what_is_no_text_goes_with_the_entries_that_have_to_come_then() -> None:
+    """SGLang stops on `true` in a list (sglang-0.5.23 srt/layers/quantization/fp8.py); without it nothing is right yet,
+    as the list names nothing of the draft. Both are mended in one plan."""
+    made = MODELS["gemma4_assistant"]()
+    checkpoint = build(made, "fp8-block", ["mtp.layers.0*", True])
+    report = analyse(checkpoint, scope="all")
+    assert ("remove", "/quantization_config/modules_to_not_convert/1") in {
+        (edit.op, edit.pointer) for edit in report.plan.edits
+    }
+    assert draft(report, "sglang", "0.5.23") == draft(report, "vllm", "0.33.0") == "loads"
+    assert analyse(rewritten(checkpoint, report.plan.after), scope="all").plan.edits == ()
