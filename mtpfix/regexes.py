@@ -25,9 +25,12 @@ _TOKEN = late.pattern(
     r"|(?P<atom>\[\^?\]?(?:\\.|[^\]\\])*\]|\\?.)",
     re.DOTALL,
 )
-_PLAIN = late.pattern(r"[A-Za-z0-9_.-]*")
-# Characters, an escaped dot or dash, each perhaps with a star: a regular expression whatever they are.
-_SURE = late.pattern(r"(?:(?:[A-Za-z0-9_.-]|\\[.-])\*?)*")
+# Characters, an escaped dot or dash, each perhaps with a star, between two anchors: whatever they are an expression.
+_SURE = late.pattern(r"\^?(?!\*)[A-Za-z0-9_.-]*(?:(?:\*(?!\*)|\\[.-])[A-Za-z0-9_.-]*)*\$?")
+# What a match of one begins with: a dot that is not escaped is any character.
+_OPENING = late.pattern(r"\^?((?:(?:[A-Za-z0-9_.-]|\\[.-])(?!\*))*)")
+_RUN = late.pattern(r"(?:(?:[A-Za-z0-9_-]|\\[.-])(?!\*))+")
+_ANY_ONE = late.pattern(r"(?<!\\)\.")
 _FEW = frozenset({r"\d", "[0-9]"})
 
 
@@ -87,7 +90,7 @@ def compiled(pattern: str) -> Regex:
 
 def is_valid(pattern: str) -> bool:
     """Whether a pattern is a regular expression; one of absurd length may be."""
-    if len(pattern) > MAX_LENGTH or _PLAIN.fullmatch(pattern):
+    if len(pattern) > MAX_LENGTH or is_surely_valid(pattern):
         return True
     return isinstance(_weighed(pattern), Regex)
 
@@ -101,9 +104,20 @@ def is_surely_valid(pattern: str) -> bool:
 def literal_of(pattern: str) -> str:
     """A text that every match of a pattern contains; "" where it has none, is no regular expression, or too long."""
     if is_surely_valid(pattern):
-        return _longest(list(_TOKEN.finditer(pattern)))
+        return max([run.replace("\\", "") for run in _RUN.findall(pattern)], key=len, default="")
     found = _weighed.__wrapped__(pattern) if len(pattern) <= MAX_LENGTH else None
     return found.literal if isinstance(found, Regex) else ""
+
+
+def opening_of(pattern: str) -> tuple[str, ...]:
+    """What every `re.match` of a pattern begins with: texts between any one character; () where that is not known.
+
+    Told without compiling the pattern, of one that is surely valid.
+    """
+    found = _OPENING.match(pattern) if is_surely_valid(pattern) else None
+    if found is None or not found[1]:
+        return ()
+    return tuple(_ANY_ONE.sub("\n", found[1]).replace("\\", "").split("\n"))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -150,7 +164,7 @@ def _literals(tokens: list[re.Match[str]]) -> Iterator[str]:
 def _letter(atom: str) -> str:
     """The character that an atom stands for, "" where it stands for more than one or for none."""
     letter = atom.removeprefix("\\") if len(atom) == 2 else atom
-    plain = len(letter) == 1 and (len(atom) == 2) != (letter.isalnum() or letter in "_-")
+    plain = len(letter) == 1 and (atom == r"\-" or (len(atom) == 2) != (letter.isalnum() or letter in "_-"))
     return letter if plain else ""
 
 

@@ -13,14 +13,14 @@ from functools import lru_cache, partial
 from itertools import islice, repeat, takewhile
 from operator import itemgetter
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 from mtpfix import late
 from mtpfix.engines.base import MatchQuery, places_of
 from mtpfix.frozen import NamedTuple, dataclass, replace
 from mtpfix.model import Answer, Cause, Layer
 from mtpfix.names import brief
-from mtpfix.regexes import MAX_LENGTH, Regex, TooCostly, compiled, is_surely_valid, literal_of
+from mtpfix.regexes import MAX_LENGTH, Regex, TooCostly, compiled, is_surely_valid, literal_of, opening_of
 
 LONGEST_REASON = 1000  # characters of what an engine says when it raises: a value of the config may be part of it
 _GRAM = 12
@@ -388,6 +388,7 @@ class Pattern:
 
     problem  why it cannot be compiled, None where it can
     source   of one that certainly can, and is compiled once a text holds the needle
+    opening  what a match from the start begins with, see `opening_of`
     """
 
     entry: Entry
@@ -395,6 +396,7 @@ class Pattern:
     regex: Regex | None
     problem: Exception | None = None
     source: str = ""
+    opening: tuple[str, ...] = ()
 
     def meets(self, test: str, text: str) -> bool:
         """Whether `match`, `fullmatch` or `search` succeeds. Raises AtEntry where the engine raises or hangs."""
@@ -415,7 +417,7 @@ def pattern_of(entry: Entry, source: str, inner: str = "") -> Pattern:
     """
     needle = literal_of(inner or source)
     if source and is_surely_valid(inner or source) and len(source) <= MAX_LENGTH:
-        return Pattern(entry, needle, None, source=source)
+        return Pattern(entry, needle, None, None, source, opening_of(inner or source))
     try:
         return Pattern(entry, needle, compiled(source))
     except (re.error, TooCostly) as problem:
@@ -423,20 +425,28 @@ def pattern_of(entry: Entry, source: str, inner: str = "") -> Pattern:
 
 
 class Patterns:
-    """Patterns among the entries of a list, by index; only those whose needle occurs are tried."""
+    """Patterns among the entries of a list, by index; only those are tried whose opening or needle a text has."""
 
-    __slots__ = ("_always", "_needles", "_patterns")
+    __slots__ = ("_always", "_needles", "_openings", "_patterns")
 
     def __init__(self, patterns: Iterable[tuple[int, Pattern]]) -> None:
         self._patterns = dict(patterns)
-        self._always = [index for index, pattern in self._patterns.items() if not pattern.needle]
-        needled = [(index, pattern.needle) for index, pattern in self._patterns.items() if pattern.needle]
+        self._openings = _Node()
+        self._always: list[int] = []
+        needled: list[tuple[int, str]] = []
+        for index, pattern in self._patterns.items():
+            if pattern.opening:
+                self._openings.rest.append((index, pattern.opening))
+            elif pattern.needle:
+                needled.append((index, pattern.needle))
+            else:
+                self._always.append(index)
         self._needles = Within((needle for _, needle in needled)), [index for index, _ in needled]
 
     def __bool__(self) -> bool:
         return bool(self._patterns)
 
-    def first(self, test: str, texts: Iterable[str], below: int) -> int:
+    def first(self, test: Literal["match", "fullmatch"], texts: Iterable[str], below: int) -> int:
         """The first index below `below` whose pattern meets one of the texts, else `below`.
 
         Raises AtEntry where a broken pattern comes before any that meets.
@@ -444,6 +454,7 @@ class Patterns:
         texts = tuple(texts)
         table, indices = self._needles
         likely = {indices[found] for text in texts for found in table.all(text)} if indices else set()
+        likely.update(*(node.ends for text in texts for node in self._openings.reached(text)))
         for index in sorted({*likely, *self._always}):
             if index >= below:
                 break
@@ -467,51 +478,56 @@ class Segments:
             size = len(pattern)
             if size not in self._sized:
                 self._sized[size] = _Node()
-            self._sized[size].rest.append((index, pattern))
+            self._sized[size].rest.append((index, pattern.split(".")))
 
     def first(self, text: str, below: int) -> int:
         """The first index below `below` whose pattern matches and stops before or behind a dot, or at the end."""
         for end in _boundaries(text):
             if end in self._sized:
-                below = self._sized[end].first(text, below)
+                below = min((below, *(node.ends[0] for node in self._sized[end].reached(text))))
         return below
 
 
 class _Node:
-    """A segment: what may follow it, by length and text, and the first pattern that ends with it.
+    """A segment: what may follow it, by length and text, and the patterns that end with it, the first one first.
 
-    rest  patterns that were not looked at yet, each without its segments up to this one
+    rest  patterns that were not looked at yet, with all their segments
     """
 
-    __slots__ = ("_children", "index", "rest")
+    __slots__ = ("_children", "_depth", "ends", "rest")
 
-    def __init__(self) -> None:
-        self.index: int | None = None
-        self.rest: list[tuple[int, str]] = []
+    def __init__(self, depth: int = 0) -> None:
+        self.ends: list[int] = []
+        self.rest: list[tuple[int, Sequence[str]]] = []
         self._children: dict[int, dict[str, _Node]] = {}
+        self._depth = depth
 
-    def first(self, text: str, below: int) -> int:
-        """The first index below `below` of a pattern that matches from the start of a text on."""
+    def reached(self, text: str) -> Iterator[_Node]:
+        """The nodes with which patterns end that match from the start of a text on."""
         ways = [(self, 0)]
         while ways:
             node, at = ways.pop()
             for length, children in node._grown().items():
                 child = children.get(text[at : at + length])
                 if child is not None:
-                    below = below if child.index is None else min(below, child.index)
+                    if child.ends:
+                        yield child
                     ways.append((child, at + length + 1))
-        return below
 
     def _grown(self) -> dict[int, dict[str, _Node]]:
-        for index, rest in self.rest:
-            segment, dot, tail = rest.partition(".")
-            child = self._children.setdefault(len(segment), {}).setdefault(segment, _Node())
-            if dot:
-                child.rest.append((index, tail))
-            elif child.index is None:
-                child.index = index
+        depth, children = self._depth, self._children
+        for index, segments in self.rest:
+            segment = segments[depth]
+            held = children.setdefault(len(segment), {})
+            child = held.get(segment)
+            if child is None:
+                child = held[segment] = _Node(depth + 1)
+            if depth + 1 < len(segments):
+                child.rest.append((index, segments))
+            else:
+                child.ends.append(index)
         self.rest = []
-        return self._children
+        return children
 
 
 def _boundaries(text: str) -> set[int]:

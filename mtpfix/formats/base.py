@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from mtpfix import late
 from mtpfix.frozen import Protocol, dataclass, field
-from mtpfix.regexes import TooCostly, compiled
+from mtpfix.regexes import TooCostly, compiled, is_surely_valid, literal_of
 
 Reach = Literal["below", "experts", "leaf"]
 Where = Literal["whole", "start", "end", "part", "run", "within"]
@@ -82,6 +82,8 @@ def without_wrapper(node: str) -> str:
 
 def regex_matches(pattern: str, name: str) -> bool:
     """`re.match` for a pattern from a config; an invalid or too costly one matches nothing."""
+    if is_surely_valid(pattern) and literal_of(pattern) not in name:
+        return False
     try:
         return compiled(pattern).match(name)
     except (re.error, TooCostly):

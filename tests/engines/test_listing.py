@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mtpfix import regexes
 from mtpfix.engines.listing import (
     AtEntry,
     Below,
@@ -86,16 +87,46 @@ def met(sources: list[str], text: str) -> int | str:
     return len(sources)
 
 
-@given(st.lists(st.text(st.sampled_from(r"ab\.*|()"), max_size=8), max_size=6), TEXTS)
-def test_patterns_meet_what_they_match(sources: list[str], text: str) -> None:
+# Rules as exporters spell them, and what only looks like one.
+RULES = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["^", "", "", "(?i)", "^^", "(^)"]),
+    st.lists(
+        st.sampled_from([*["a", "b", "1", "A", "-", ".", r"\.", r"\-", "a", r"\."] * 3, *"*+?|\n", "{0}", r"\b"]),
+        max_size=6,
+    ).map("".join),
+    st.sampled_from(["$", "", ".*", r"\..*", "$$", r"(\.|$)"]),
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.text(st.sampled_from(r"ab\.*|()"), max_size=8) | RULES, max_size=6),
+    st.lists(st.text("ab1.A-\n", max_size=12), max_size=3),
+)
+def test_patterns_meet_what_they_match(sources: list[str], asked: list[str]) -> None:
     entries = [Entry(source, f"/{index}", source) for index, source in enumerate(sources)]
     patterns = Patterns((index, pattern_of(entry, entry.text)) for index, entry in enumerate(entries))
-    found: int | str
-    try:
-        found = patterns.first("match", (text,), len(sources))
-    except AtEntry as raised:
-        found = "broken" if isinstance(raised.problem, re.error) else "costly"
-    assert found in (met(sources, text), "costly")
+    for text in asked:
+        found: int | str
+        try:
+            found = patterns.first("match", (text,), len(sources))
+        except AtEntry as raised:
+            found = "broken" if isinstance(raised.problem, re.error) else "costly"
+        assert found in (met(sources, text), "costly")
+
+
+def test_rules_are_compiled_where_a_name_begins_like_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+    compile_ = regexes._compile
+    monkeypatch.setattr(regexes, "_compile", lambda pattern: (tried.append(pattern), compile_(pattern))[1])
+    forms = (r"^rules\.{}\.mlp$", "rules.{}.mlp", r"rules\.{}\..*", r"^rules.{}.a*b$")
+    sources = [form.format(number) for number in range(100) for form in forms]
+    entries = [Entry(source, f"/{index}", source) for index, source in enumerate(sources)]
+    patterns = Patterns((index, pattern_of(entry, entry.text)) for index, entry in enumerate(entries))
+    assert patterns.first("match", ("rules.71.mlp",), len(sources)) == 71 * len(forms)
+    assert patterns.first("match", ("rules-7.ab",), len(sources)) == 7 * len(forms) + 3
+    assert patterns.first("match", ("other.71.mlp",), len(sources)) == len(sources)
+    assert set(tried) == {form.format(number) for number, form in ((71, forms[0]), (7, forms[3]))}
 
 
 @given(TEXTS)

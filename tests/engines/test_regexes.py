@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtpfix.regexes import TooCostly, compiled, is_surely_valid, literal_of
+from mtpfix.regexes import TooCostly, compiled, is_surely_valid, literal_of, opening_of
 
 PIECES = st.sampled_from(
     [
@@ -116,8 +116,29 @@ def test_the_literal_is_known_without_the_pattern(source: str) -> None:
 @pytest.mark.parametrize(
     ("source", "sure"),
     [("model.a_b-1*", True), (r"a\.b.*", True), ("a**", False), ("*a", False), ("a+", False), (r"a\d", False),
-     ("(a)", False),
+     ("(a)", False), (r"^a\.b$", True), ("^*a", False), ("^^a", False), ("a$$", False), ("$a", False), ("a**$", False),
      ("a" * 4001, False), ("a\n", False)],
 )  # fmt: skip
 def test_what_is_a_pattern_beyond_doubt(source: str, sure: bool) -> None:
     assert is_surely_valid(source) is sure
+
+
+@settings(max_examples=500)
+@given(
+    st.lists(st.sampled_from([*"^$aB.*-a+|", r"\.", r"\-", r"\."]), max_size=8).map("".join),
+    st.text("aB.-\n", max_size=8),
+)  # fmt: skip
+def test_a_match_begins_with_the_opening(source: str, text: str) -> None:
+    opening = opening_of(source)
+    assert not opening or is_surely_valid(source)
+    if is_surely_valid(source) and re.match(source, text):
+        assert re.match(".".join(map(re.escape, opening)), text)
+
+
+@pytest.mark.parametrize(
+    ("source", "opening"),
+    [(r"^model\.a-b\.0$", ("model.a-b.0",)), ("model.mlp", ("model", "mlp")), (r"a\.b.*", ("a.b",)), ("ab*c", ("a",)),
+     (".a", ("", "a")), ("a*", ()), ("(a)", ()), ("a|b", ()), ("^a$$", ()), ("", ()), ("a" * 4001, ())],
+)  # fmt: skip
+def test_openings(source: str, opening: tuple[str, ...]) -> None:
+    assert opening_of(source) == opening

@@ -6,20 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import (
-    AtEntry,
-    Entry,
-    Patterns,
-    Rule,
-    Within,
-    pattern_of,
-    picked,
-    plain,
-    quantized,
-    read_keys,
-    read_list,
-    texts,
-)
+from mtpfix.engines.dynamic import dynamic
+from mtpfix.engines.listing import AtEntry, Entry, Rule, Within, picked, plain, quantized, read_list, texts
 from mtpfix.engines.sglang.fp8 import needed
 from mtpfix.engines.sglang.switches import on
 from mtpfix.model import Answer, Layer
@@ -43,41 +31,12 @@ def awq_runs_on_marlin(config: Mapping[str, Any]) -> bool:
     return config.get("bits") == 4 and config.get("zero_point") is True and config.get("group_size") in _GROUPS
 
 
-class _Dynamic:
-    """`dynamic`: the first key that matches decides; `-:` leaves a layer plain, any other key may change its bits."""
-
-    __slots__ = ("_entries", "_patterns", "_settings")
-
-    def __init__(self, value: Any) -> None:
-        if not isinstance(value, Mapping):
-            raise AttributeError("dynamic is no table")
-        self._entries = read_keys(value, "/dynamic")
-        self._settings = tuple(value.values())
-        self._patterns = Patterns(
-            (index, pattern_of(entry, entry.text.removeprefix("-:" if entry.text.startswith("-:") else "+:")))
-            for index, entry in enumerate(self._entries)
-        )
-
-    def first(self, name: str) -> tuple[Entry, bool, Any] | None:
-        """The entry, whether it leaves the layer plain, and its settings. Raises AtEntry for a bad pattern."""
-        index = self._patterns.first("match", (name,), len(self._entries))
-        if index == len(self._entries):
-            return None
-        entry = self._entries[index]
-        return entry, entry.text.startswith("-:"), self._settings[index]
-
-
-def _dynamic(config: Mapping[str, Any]) -> _Dynamic:
-    value = config.get("dynamic")
-    return _Dynamic({} if value is None else value)
-
-
 def gptq(query: MatchQuery) -> Rule:
     """GPTQMarlinConfig. Raises ValueError for other bits than 4 and 8 and for asymmetric weights."""
     config = query.config
     bits, _, _, sym = (needed(config, name) for name in ("bits", "group_size", "desc_act", "sym"))
     _check_bits(bits, sym)
-    dynamic = _dynamic(config)
+    rules = dynamic(query)
     head = bool(config.get("lm_head", False))
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
@@ -85,7 +44,7 @@ def gptq(query: MatchQuery) -> Rule:
             return quantized(f"gptq{bits}", _NO_LIST)
         if layer == "embedding" or (layer == "lm_head" and not head):
             return plain(_NEVER)
-        return _by_dynamic(dynamic.first(runtime), runtime, bits, sym)
+        return _by_dynamic(rules.first(runtime), runtime, bits, sym)
 
     return answer
 
@@ -117,7 +76,7 @@ def plain_gptq(query: MatchQuery) -> Rule:
     bits = needed(config, "bits")
     if bits not in (2, 3, 4, 8):
         raise ValueError(f"GPTQ of {bits} bits")
-    dynamic = _dynamic(config)
+    rules = dynamic(query)
     head = bool(config.get("lm_head", False))
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
@@ -125,7 +84,7 @@ def plain_gptq(query: MatchQuery) -> Rule:
             raise TypeError("plain GPTQ builds no experts")
         if layer == "embedding" or (layer == "lm_head" and not head):
             return plain(_NEVER)
-        found = dynamic.first(runtime)
+        found = rules.first(runtime)
         if found and found[1]:
             return plain(found[0])
         return quantized(f"gptq{bits}", found[0] if found else "no dynamic rule matches")

@@ -5,12 +5,15 @@ Read at vllm-0.33.0 Q/auto_awq.py:288, Q/auto_gptq.py:229, Q/utils/gptq_utils.py
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from mtpfix.engines.base import Dtypes, MatchQuery
+from mtpfix.engines.dynamic import dynamic
+from mtpfix.engines.listing import AtEntry
+from mtpfix.engines.listing import Entry as Rule
+from mtpfix.engines.listing import cause_of as cause_of_rule
 from mtpfix.engines.vllm.answers import (
     NOT_ASKED,
     Decider,
@@ -26,7 +29,6 @@ from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read
 from mtpfix.engines.vllm.matching import Contained, Find, SkipList, agreed, shards
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Cause, Layer, Mapper, Packed
-from mtpfix.regexes import Regex, TooCostly, compiled
 
 _UNQUANTIZED = frozenset({"F16", "BF16", "F32"})
 _MODULES = "modules_in_block_to_quantize"
@@ -96,14 +98,15 @@ class Gptq:
         self._bits, self._symmetric = required(config, "bits"), required(config, "sym")
         required(config, "group_size")
         act_order = required(config, "desc_act")
-        dynamic = config.get("dynamic")
-        rules: Mapping[str, Any] = {} if dynamic is None else dynamic
+        written = config.get("dynamic")
+        rules: Mapping[str, Any] = {} if written is None else written
         if on("gptq-no-act-order", release):
             _check_act_order(act_order, config["group_size"], rules)
         one_class = on("gptq-one-class", release)
         self._marlin = one_class or _is_marlin(self._bits, self._symmetric)
         self._check_layout(self._bits, self._symmetric)
-        self._rules = list(zip(read(rules, "/dynamic"), rules.values(), map(_rule_regex, rules), strict=True))
+        _check_table(rules)
+        self._rules = dynamic(query)
         self._modules, self._contained = _modules_of(query, raw)
         self._packed = query.packed if packed is None else packed
         self._head = bool(config.get("lm_head", False))
@@ -116,8 +119,8 @@ class Gptq:
             return quantized(f"gptq{self._bits}", "experts of this layout ask no list before 0.22.0")
         module = self._module(runtime) if layer != "moe" else None
         rule = self._rule(runtime)
-        if rule is not None and (rule[0].text.startswith("-:") or rule[1] == False):  # noqa: E712 as the engine compares
-            return listed(rule[0])
+        if rule is not None and (rule[1] or rule[2] == False):  # noqa: E712 as the engine compares
+            return Answer("plain", cause_of_rule(rule[0]))
         if layer != "moe" and module is None and not self._all:
             return plain("no entry of modules_in_block_to_quantize is part of the name")
         return self._quantized(runtime, rule, module)
@@ -132,24 +135,22 @@ class Gptq:
             return agreed(name, shards(name, leaf, self._packed), self._contained.find)
         return self._contained.find(name)
 
-    def _rule(self, name: str) -> tuple[Entry, Any] | None:
+    def _rule(self, name: str) -> tuple[Rule, bool, Any] | None:
         """The first rule that matches; a broken pattern raises when the walk reaches it."""
-        for entry, override, regex in self._rules:
-            if isinstance(regex, Exception):
-                raise regex.with_traceback(None)
-            if regex.literal in name and regex.match(name):
-                return entry, override
-        return None
+        try:
+            return self._rules.first(name)
+        except AtEntry as found:
+            raise found.problem.with_traceback(None) from None
 
-    def _quantized(self, name: str, rule: tuple[Entry, Any] | None, module: Entry | None) -> Answer:
+    def _quantized(self, name: str, rule: tuple[Rule, bool, Any] | None, module: Entry | None) -> Answer:
         bits, symmetric = self._bits, self._symmetric
         if rule is not None and name:
-            bits = _of_type(rule[1].get("bits"), int, bits)
-            symmetric = _of_type(rule[1].get("sym"), bool, symmetric)
+            bits = _of_type(rule[2].get("bits"), int, bits)
+            symmetric = _of_type(rule[2].get("sym"), bool, symmetric)
             self._check_layout(bits, symmetric)
         scheme = f"gptq{bits}"
         if rule is not None:
-            return Answer("quantized", cause_of(rule[0]), scheme)
+            return Answer("quantized", cause_of_rule(rule[0]), scheme)
         if module is None:
             return quantized(scheme)
         return Answer("quantized", _from_headers(module, "the module's tensors are quantized"), scheme)
@@ -160,12 +161,11 @@ class Gptq:
             raise Refusal("ValueError", f"unsupported GPTQ layout: {bits} bits, sym {symmetric}")
 
 
-@lru_cache(maxsize=1 << 14)
-def _rule_regex(key: str) -> Regex | Exception:
-    try:
-        return compiled(key.removeprefix("-:" if key.startswith("-:") else "+:"))
-    except (re.error, TooCostly) as problem:
-        return problem.with_traceback(None)
+def _check_table(rules: Any) -> None:
+    """Raises what an engine raises that walks over what is no table."""
+    if not isinstance(rules, Mapping):
+        iter(rules)
+        rules.values()
 
 
 def _is_marlin(bits: Any, symmetric: Any) -> bool:
