@@ -11,11 +11,12 @@ import hashlib
 import io
 import json
 import os
+import re
 import tarfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, BinaryIO
 
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.headers import LENGTH_BYTES, beyond, broken, header_length, prefix
@@ -35,6 +36,10 @@ _LEVEL, _QUICK = 6, 1  # of compression, and for more than `_MUCH` bytes: four t
 _MUCH = 1 << 25
 _GZIP = 31  # zlib's sign for gzip with the widest window
 _PIECE = 1 << 20
+_LONGEST = 4096  # bytes of a name, as the systems have it
+_MOST_RECORDS = 1 << 14  # bytes before a file's header that tell its name where that has no room for it
+_RECORD = re.compile(rb"([0-9]{1,5}) ([A-Za-z.]{1,40})=")
+_TOLD = (b"path", b"hdrcharset", b"mtime", b"atime", b"ctime")  # what such records may tell
 
 Held = Mapping[str, tuple[bytes, ...]]  # name -> the parts of what is packed of a file
 
@@ -190,7 +195,7 @@ class _Unzipped(io.RawIOBase):
             packed = self._inflate.unconsumed_tail or self._file.read(_PIECE)
             if not packed:
                 raise _unfit(self._path, "damaged: it ends too early, or too late")
-            data = self._inflate.decompress(packed, len(room))
+            data = self._inflate.decompress(packed, min(len(room), _PIECE))
         room[: len(data)] = data
         self._read += len(data)
         if self._read > MAX_BYTES:
@@ -211,20 +216,61 @@ def _members(path: str) -> dict[str, bytes]:
     try:
         with open(path, "rb") as file:
             unzipped = _Unzipped(path, file)
-            with tarfile.open(fileobj=unzipped, mode="r|", bufsize=_PIECE) as tar:
-                for info in tar:
-                    member = tar.extractfile(info) if info.isreg() and info.name not in held else None
-                    if member is None or info.issparse() or len(held) > MAX_MEMBERS or info.size > _most(info.name):
-                        raise _unfit(path, "no bundle of mtpfix")
-                    held[info.name] = member.read()
+            tar = io.BufferedReader(unzipped, _PIECE)
+            for name, size in _heads(tar):
+                if name in held or len(held) > MAX_MEMBERS or not 0 <= size <= _most(name):
+                    raise ValueError
+                held[name] = _blocks(tar, size)
             unzipped.end()
     except zlib.error:
         raise _unfit(path, "damaged: it cannot be unpacked") from None
-    except (tarfile.TarError, ValueError, OverflowError, EOFError):
+    except (tarfile.TarError, ValueError):
         raise _unfit(path, "no bundle of mtpfix") from None
     except OSError as error:
         raise _unfit(path, error.strerror or str(error), "check that you may read it") from None
     return held
+
+
+def _blocks(tar: BinaryIO, size: int) -> bytes:
+    """The next bytes, so many of them; the rest of their last block goes. Raises ValueError where there are fewer."""
+    data = tar.read(size)
+    if len(data) < size or len(tar.read(-size % tarfile.BLOCKSIZE)) != -size % tarfile.BLOCKSIZE:
+        raise ValueError
+    return data
+
+
+def _heads(tar: BinaryIO) -> Iterator[tuple[str, int]]:
+    """Name and size of each file of a tar, whose data the caller takes before the next one.
+
+    Raises ValueError or TarError for what no bundle holds. tarfile's own reader takes in headers that announce further
+    ones without end, one call deep each, and lists of holes of any length.
+    """
+    name = ""
+    while any(block := _blocks(tar, tarfile.BLOCKSIZE)):
+        info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        if info.type == tarfile.XHDTYPE and not name and 0 < info.size <= _MOST_RECORDS:
+            name = _long_name(_blocks(tar, info.size))
+        elif info.type == tarfile.REGTYPE:
+            yield name or info.name, info.size
+            name = ""
+        else:
+            raise ValueError
+
+
+def _long_name(records: bytes) -> str:
+    """The name that the records before a file's header give it. Raises ValueError where they give none."""
+    at, name = 0, b""
+    while at < len(records):
+        found = _RECORD.match(records, at)
+        end = at + int(found[1]) if found else 0
+        if found is None or not found.end() < end <= len(records) or found[2] not in _TOLD:
+            raise ValueError
+        if found[2] == b"path":
+            name = records[found.end() : end - 1]
+        at = end
+    if not 0 < len(name) <= _LONGEST:
+        raise ValueError
+    return name.decode("utf-8", "surrogateescape")
 
 
 def _most(name: str) -> int:
