@@ -26,7 +26,7 @@ from mtpfix.engines.registry import ENGINES
 from mtpfix.engines.sources import SIDECAR
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.formats import format_of
-from mtpfix.model import Answer, Cause, Checkpoint, JsonFile, Report
+from mtpfix.model import Answer, Cause, Checkpoint, Finding, JsonFile, Report
 from mtpfix.patch import invert, ops
 from mtpfix.planning import in_config, reads_sidecar, relevant, solutions, usable
 from mtpfix.releases import key
@@ -216,8 +216,8 @@ def holds(text: str, engine: str, release: str) -> bool:
 def truthful(study: Study) -> None:
     """What the status promises is what apply does."""
     report, again = study.report, study.again
-    left = {finding.rule for finding in again.findings if finding.severity == "error"}
-    stays = {finding.rule for finding in report.findings if finding.severity == "error" and finding.fix != "safe"}
+    left = {rule_of(found) for found in again.findings if found.severity == "error"}
+    stays = {rule_of(found) for found in report.findings if found.severity == "error" and found.fix != "safe"}
     if report.status == "fixable":
         assert (again.status, left) == ("clean", set())
     elif report.status == "partly-fixable":
@@ -507,9 +507,14 @@ def verdicts(report: Report, engines: set[str]) -> dict[tuple[str, str, str], st
 
 
 def rules(report: Report) -> set[tuple[str, str, str]]:
-    """What is found. Of two entries for a quantized module the first is cited, be it too broad or just wrong."""
-    cited = {"MTP005": "MTP004"}
-    return {(cited.get(found.rule, found.rule), found.severity, found.fix) for found in report.findings}
+    """What is found."""
+    return {(rule_of(found), found.severity, found.fix) for found in report.findings}
+
+
+def rule_of(found: Finding) -> str:
+    """The rule of a finding. Of two entries for a module the first is cited: one for quantized modules is too broad or
+    just wrong by what else of it counts."""
+    return {"MTP005": "MTP004"}.get(found.rule, found.rule)
 
 
 # --- all of these laws, of one checkpoint after the other -------------------------------------------------------------
