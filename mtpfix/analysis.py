@@ -14,6 +14,7 @@ from mtpfix.checkpoint.jsonfiles import NAMES, parse_json
 from mtpfix.checkpoint.reading import paused_collection
 from mtpfix.decisions import Judge, Table, Unit, World, judges, list_in, tables, tables_under, world_of
 from mtpfix.engines.registry import ENGINES
+from mtpfix.errors import UnreadableError
 from mtpfix.families.base import Note
 from mtpfix.formats import format_of
 from mtpfix.frozen import dataclass, replace
@@ -170,6 +171,7 @@ class _Study:
     def __init__(self, world: World, asked: Asked, alike: Alike) -> None:
         self.world, self.asked = world, asked
         self.given_up: tuple[str, ...] = ()
+        self._unwritten = ""  # why an index is not written
         self._judge(alike)
         self.solutions = self._solutions(alike)
         if any(world.hides(item.where, item.removed) for item in self.solutions):  # see idle.py
@@ -332,7 +334,11 @@ class _Study:
         from mtpfix.mending import mended
 
         for tried in dict.fromkeys((names, ())):
-            found = mended(self.world, tried, lambda: self._rebuild)
+            try:
+                found = mended(self.world, tried, lambda: self._rebuild)
+            except UnreadableError as error:  # the index would be longer than what mtpfix reads
+                self._unwritten = f"mtpfix would not read it again: {error}"
+                continue
             if found is None:
                 continue
             if not tried and found.change and found.change.created:
@@ -395,7 +401,8 @@ class _Study:
             return None
         found = self._rebuild
         if found.change is not None and (self.mended is None or self.mended[0].change is None):
-            return replace(found, change=None, reason="an engine that loads the target now would not any more")
+            harm = "an engine that loads the target now would not any more"
+            return replace(found, change=None, reason=self._unwritten or harm)
         return found
 
     def _renames(self) -> tuple[Rename, ...]:

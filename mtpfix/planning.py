@@ -8,6 +8,8 @@ from itertools import zip_longest
 from typing import Any
 
 from mtpfix.alike import NONE, Alike
+from mtpfix.checkpoint.jsonfiles import check_size
+from mtpfix.checkpoint.limits import check_lists
 from mtpfix.decisions import Judge, Table, World, judges, list_in, listed
 from mtpfix.engines.base import Engine
 from mtpfix.engines.sources import (
@@ -20,6 +22,7 @@ from mtpfix.engines.sources import (
     fragment_for,
     sidecar_fragment,
 )
+from mtpfix.errors import UnreadableError
 from mtpfix.formats import format_of
 from mtpfix.formats.base import ExclusionList, Format
 from mtpfix.frozen import dataclass, replace
@@ -310,10 +313,22 @@ def held_counts(counts: Sequence[Edit]) -> tuple[str, ...]:
 
 
 def _verify(world: World, operations: Sequence[Edit], new: Mapping[str, bytes]) -> None:
-    """The bytes must say what the patch says; anything else is a fault of mtpfix and must not be written."""
+    """The bytes must say what the patch says; anything else is a fault of mtpfix and must not be written. Raises
+    UnreadableError for more than mtpfix reads: what it could not check any more is not written either."""
     for name, patch in ops(operations).items():
-        if json.loads(new[name].decode("utf-8-sig")) != apply_value(world.files[name].value, patch):
+        value = json.loads(new[name].decode("utf-8-sig"))
+        if value != apply_value(world.files[name].value, patch):
             raise AssertionError(f"{name}: the edited text does not say what was planned")
+        _check_read(world, JsonFile(name, new[name], value))
+
+
+def _check_read(world: World, file: JsonFile) -> None:
+    index = world.checkpoint.index
+    try:
+        check_size(file.name, file.raw)
+        check_lists({file.name: file}, len(world.checkpoint.modules) + (len(index.ghosts) if index else 0))
+    except UnreadableError as error:
+        raise UnreadableError(f"{error}, once it is repaired", subject=error.subject, hint=error.hint) from None
 
 
 def certificate(

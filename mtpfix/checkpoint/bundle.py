@@ -25,7 +25,7 @@ from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES, NAMES
 from mtpfix.checkpoint.reading import Files, HeaderRow
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Source
-from mtpfix.tokens import holds_secret
+from mtpfix.tokens import holds_secret, masked
 
 MANIFEST = "mtpfix-bundle.json"
 FORMAT = 1
@@ -65,7 +65,7 @@ def pack(source: Source, files: Files) -> bytes:
         if total > MAX_BYTES:
             raise beyond(name, f"with its header a bundle would hold more than {MAX_BYTES:,} bytes")
     for name, parts in held.items():
-        if holds_secret(parts[-1]):
+        if holds_secret(parts[-1]) or holds_secret(os.fsencode(name)):
             raise UnreadableError(
                 f"{name}: it holds a token, a password or a signature", subject=name, hint="take it out, and revoke it"
             )
@@ -99,7 +99,8 @@ def _row(parts: Sequence[bytes], size: int | None) -> dict[str, Any]:
 
 def _origin(source: Source) -> dict[str, Any]:
     kept = source.id if source.kind == "hub" else PurePath(os.path.abspath(source.id)).name
-    return {"kind": source.kind, "id": kept, "revision": source.revision}
+    revision = None if source.revision is None else masked(source.revision)
+    return {"kind": source.kind, "id": masked(kept), "revision": revision}
 
 
 def _zipped(held: Held, level: int) -> bytes:

@@ -54,7 +54,7 @@ def parse_json(name: str, raw: bytes) -> tuple[JsonFile, tuple[Problem, ...]]:
             repeats.append((value, tuple(key for key, count in times.items() if count > 1)))
         return value
 
-    _check_size(name, raw)
+    check_size(name, raw)
     value = _load(name, raw, json.JSONDecoder(object_pairs_hook=collect))
     if not isinstance(value, dict):
         raise UnreadableError(
@@ -71,7 +71,7 @@ def parse_json(name: str, raw: bytes) -> tuple[JsonFile, tuple[Problem, ...]]:
     return JsonFile(name, raw, value), tuple(problems)
 
 
-def _check_size(name: str, raw: bytes) -> None:
+def check_size(name: str, raw: bytes) -> None:
     """Raises UnreadableError for a file that would take too long, or too much room, before anything is made of it."""
     if len(raw) <= MAX_TEXT:
         return

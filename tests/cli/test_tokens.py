@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import shlex
+import tarfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -77,6 +78,24 @@ def test_no_bundle_of_it(place: Path, tmp_path: Path) -> None:
     assert (found.exit_code, SECRET in found.output) == (3, False)
     assert "token" in found.output
     assert not (tmp_path / "bundle").exists()
+
+
+def test_no_bundle_of_a_file_that_is_called_like_it(tmp_path: Path) -> None:
+    folder = qwen3_next(tmp_path / "model", "mtp.layers.0*")
+    (folder / "model.safetensors").rename(folder / f"{SECRET}.safetensors")
+    found = run("snapshot", str(folder), "-o", str(tmp_path / "bundle"))
+    assert (found.exit_code, SECRET in found.output) == (3, False)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_no_bundle_names_a_folder_that_is_called_like_it(tmp_path: Path) -> None:
+    folder = qwen3_next(tmp_path / f"model-{SECRET}", "mtp.layers.0*")
+    assert run("snapshot", str(folder), "-o", str(tmp_path / "bundle")).exit_code == 0
+    with tarfile.open(tmp_path / "bundle") as held:
+        manifest = held.extractfile("mtpfix-bundle.json")
+        assert manifest is not None
+        assert json.load(manifest)["source"] == {"kind": "local", "id": "model-hf_***", "revision": None}
+    assert run("check", str(tmp_path / "bundle")).exit_code == 1
 
 
 @pytest.mark.parametrize(

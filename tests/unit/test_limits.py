@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny import qwen3_next
+from tiny import contents, qwen3_next, write_safetensors
 
-from mtpfix import check
+from mtpfix import apply, check
 from mtpfix.api import explain, override
 from mtpfix.checkpoint import jsonfiles, limits
 from mtpfix.checkpoint.index import MOST_FILES, read_index
@@ -16,6 +16,8 @@ from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.checkpoint.local import read_local
 from mtpfix.errors import UnreadableError
 from mtpfix.rebuild import MOST_LOST
+
+SIDECAR = "hf_quant_config.json"
 
 
 def changed(folder: Path, **fields: object) -> Path:
@@ -82,13 +84,39 @@ def test_a_large_checkpoint_may_have_long_lists(tmp_path: Path, monkeypatch: pyt
     read_local(place)
 
 
-def test_a_repair_of_the_longest_list_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The entries that it adds are no longer those of somebody else."""
+@pytest.mark.parametrize("kind", ["entries", "bytes"])
+def test_no_repair_makes_a_file_that_is_not_read_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """It could be neither checked nor repaired again."""
     place = changed(tmp_path / "m")
-    held = json.loads((place / "config.json").read_text())["quantization_config"]["ignore"]
-    monkeypatch.setattr(limits, "MOST_ENTRIES", len(held))
-    assert check(place).status == "fixable"
-    assert override(place, "vllm").works
+    before = contents(place)
+    held = json.loads(before["config.json"])["quantization_config"]["ignore"]
+    if kind == "entries":
+        monkeypatch.setattr(limits, "FEW_ENTRIES", 0)
+        monkeypatch.setattr(limits, "MOST_ENTRIES", len(held))
+    else:
+        monkeypatch.setattr(jsonfiles, "MAX_TEXT", 500)
+        monkeypatch.setattr(jsonfiles, "MAX_CONFIG_BYTES", max(map(len, (before["config.json"], before[SIDECAR]))))
+    read_local(place)
+    for _ in range(2):
+        with pytest.raises(UnreadableError, match=r"config\.json: .*once it is repaired"):
+            apply(check(place))
+        assert contents(place) == before
+    assert override(place, "vllm").works  # writes nothing
+
+
+def test_no_index_is_written_that_is_not_read_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is checked is the checkpoint; the index that it lacks is nothing that could be too large."""
+    place = changed(tmp_path / "m", ignore=["lm_head", "mtp*", "model.layers.0.linear_attn*"])
+    write_safetensors(place / "other.safetensors", {f"vision.{at}.weight": ("BF16", [0]) for at in range(200)})
+    assert check(place, unsafe=True).plan.index is not None
+    longest = max(len(raw) for name, raw in contents(place).items() if name.endswith(".json"))
+    monkeypatch.setattr(jsonfiles, "MAX_TEXT", longest)
+    monkeypatch.setattr(jsonfiles, "MAX_VALUES", 100)
+    report = check(place, unsafe=True)
+    assert report.plan.index is None
+    assert report.status == check(place).status
 
 
 def test_an_index_of_more_files_than_any_model_has() -> None:
