@@ -246,12 +246,12 @@ def undo(directory: str | Path, way: Way = "exact", *, dry_run: bool = False) ->
         _recover_or_refuse(place)
         for path in reversed(_records(place)):
             record = _read_record(path)
-            if all(_is(place, change.name, change.old) for change in record.changes):
+            changes = _way_back(place, record, way)
+            if not changes:
                 if not dry_run:
                     with writing(path, _STATE_HINT):
                         _drop_record(path)  # it never happened, or was taken back by hand
                 continue
-            changes = _way_back(place, record, way)
             undone = replace(record, changes=tuple(Change(row.name, row.new, row.old) for row in reversed(changes)))
             if dry_run:
                 return undone
@@ -520,11 +520,12 @@ def _way_back(place: Path, record: UndoRecord, way: Way) -> tuple[Change, ...]:
     edited = [row for row in record.changes if not (_is(place, row.name, row.new) or _is(place, row.name, row.old))]
     if edited:
         _require_way(place, record, edited, way)
-    return tuple(
+    rows = (
         _resolved(place, row, way) if row in edited else Change(row.name, row.new, row.old)
         for row in reversed(record.changes)
         if row in edited or not _is(place, row.name, row.old)
     )
+    return tuple(row for row in rows if row.old != row.new)  # of an edited file all may be taken back already
 
 
 def _require_way(place: Path, record: UndoRecord, edited: Sequence[Change], way: Way) -> None:
@@ -553,7 +554,7 @@ def _resolved(place: Path, change: Change, way: Way) -> Change:
         raise _no_merge(place, change.name, str(error)) from error
     if merged.conflicts:
         raise _no_merge(place, change.name, f"it was edited where mtpfix did: {', '.join(merged.conflicts)}")
-    return Change(change.name, now, Content(merged.data, now.mode))
+    return Change(change.name, now, now if merged.data == now.data else Content(merged.data, now.mode))
 
 
 def _no_merge(place: Path, name: str, why: str) -> ConflictError:

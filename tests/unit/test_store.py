@@ -270,6 +270,16 @@ def test_an_edit_since_is_kept_and_only_what_was_made_goes(place: Path) -> None:
         undo(place, "keep-edits")
 
 
+def test_what_was_taken_back_of_an_edited_file_is_not_taken_back_again(place: Path) -> None:
+    """By hand, or by an undo that could not remove its record."""
+    edited(place, lists("lm_head", "mine", kept=1))
+    (place / "hf_quant_config.json").write_bytes(WAS)
+    before = content(place)
+    with pytest.raises(UsageError, match="nothing to undo"):
+        undo(place, "keep-edits")
+    assert content(place) == before
+
+
 @pytest.mark.parametrize(
     ("now", "why"),
     [
