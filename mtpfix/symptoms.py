@@ -63,7 +63,7 @@ def symptoms() -> tuple[Symptom, ...]:
 def diagnose(text: str) -> tuple[Match, ...]:
     """The lines of a log or traceback that mean something, the last one first; of lines that mean the same, one."""
     found: dict[str, Match] = {}
-    for line in reversed(text.splitlines()):
+    for line in dict.fromkeys(reversed(text.splitlines())):
         symptom = symptom_of(line[:_LONGEST].rstrip())
         if symptom is not None:
             found.setdefault(symptom.means, Match(masked(line)[:_LONGEST].strip(), symptom))

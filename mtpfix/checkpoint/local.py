@@ -15,10 +15,10 @@ from typing import BinaryIO
 from mtpfix.checkpoint.headers import LENGTH_BYTES, broken, header_length
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES
 from mtpfix.checkpoint.reading import HeaderRow, read_checkpoint
+from mtpfix.checkpoint.stand import WITHOUT_WAITING
 from mtpfix.errors import READ_HINT, UnreadableError
 from mtpfix.model import Checkpoint, Source
 
-_OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -80,7 +80,7 @@ class Folder:
         path = os.path.join(self._root, name)
         try:
             _require_regular(name, os.stat(path).st_mode)  # before opening: opening a device may already act
-            with open(os.open(path, _OPEN), "rb", buffering=0) as file:
+            with open(os.open(path, WITHOUT_WAITING), "rb", buffering=0) as file:
                 status = os.fstat(file.fileno())
                 _require_regular(name, status.st_mode)
                 yield file, status.st_size

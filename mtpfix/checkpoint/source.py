@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from mtpfix import late
-from mtpfix.checkpoint.stand import FILES
+from mtpfix.checkpoint.stand import FILES, WITHOUT_WAITING
 from mtpfix.errors import UsageError
 from mtpfix.model import Source
 from mtpfix.names import shown
@@ -68,7 +68,7 @@ def _is_gzip(path: str) -> bool:
     try:
         if not os.path.isfile(path):
             return False
-        with open(path, "rb") as file:
+        with open(os.open(path, WITHOUT_WAITING), "rb", buffering=0) as file:  # /proc holds files that wait
             return file.read(len(_GZIP)) == _GZIP
     except (OSError, ValueError):
         return False

@@ -8,6 +8,9 @@ from contextlib import suppress
 FILES = (".json", ".safetensors")
 JOURNAL = ".mtpfix-journal.json"  # of a write that is under way, or was killed
 
+WITHOUT_WAITING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+"""How a file is opened, and read, that may be a pipe or a device: `os.open` returns at once."""
+
 Stand = list[tuple[str, int, int, int]]
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mtpfix.cli import options, summary
-from mtpfix.cli.terminal import page_for, text_of, write
+from mtpfix.cli.given import text_of
+from mtpfix.cli.terminal import page_for, write
 from mtpfix.frozen import Protocol, dataclass
 from mtpfix.output import FORMATS
 from mtpfix.output.base import ChangePoint, Disagreement, EngineFacts, Profile, Replayed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from mtpfix.cli import options, summary
+from mtpfix.cli.given import log_of_stdin
 from mtpfix.cli.terminal import page_for, write
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass
@@ -87,7 +87,7 @@ def _symptoms(text: str, rules: tuple[Rule, ...]) -> tuple[Symptom, ...]:
     """What the lines of a log mean. UsageError where none of them means anything."""
     from mtpfix.symptoms import diagnose
 
-    found = diagnose(_stdin() if text == "-" else text)
+    found = diagnose(log_of_stdin() if text == "-" else text)
     if not found:
         raise UsageError(
             "no known error of an engine in this text",
@@ -100,10 +100,6 @@ def _symptoms(text: str, rules: tuple[Rule, ...]) -> tuple[Symptom, ...]:
         )
         for match in found[:_MOST]
     )
-
-
-def _stdin() -> str:
-    return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
 def _named(code: str, rules: tuple[Rule, ...]) -> Rule:

@@ -12,7 +12,8 @@ import click
 
 from mtpfix.checkpoint.access import Access
 from mtpfix.cli import options, remote, summary
-from mtpfix.cli.terminal import echo, page, say, talk, text_of, write
+from mtpfix.cli.given import text_of
+from mtpfix.cli.terminal import echo, page, say, talk, write
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass
 from mtpfix.output.base import Page
@@ -152,12 +153,8 @@ def _repositories(chosen: Options, access: Access) -> list[str]:
     if chosen.search:
         found += listed_on_the_hub(access, search=chosen.search, limit=chosen.limit)
     if chosen.file:
-        found += listed_in(_text(chosen.file))
+        found += listed_in(text_of(chosen.file))
     return list(dict.fromkeys(found))
-
-
-def _text(file: str) -> str:
-    return sys.stdin.read() if file == "-" else text_of(file)
 
 
 def _page(rows: list[Row], chosen: Options) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from mtpfix.cli.guard import aside, delivered, stoppable
-from mtpfix.errors import READ_HINT, WRITE_HINT, UnreadableError, WriteError
+from mtpfix.errors import WRITE_HINT, WriteError
 from mtpfix.output.base import Page
 from mtpfix.tokens import masked
 
@@ -234,17 +234,6 @@ def _is_own(descriptor: int, path: str, made: bool) -> bool:
         return False
     named = (found.st_dev, found.st_ino, found.st_nlink) == (there.st_dev, there.st_ino, 1)
     return named and stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-
-
-def text_of(file: str) -> str:
-    """The text of a file that an option names. Raises UnreadableError."""
-    try:
-        with open(file, encoding="utf-8-sig") as opened:
-            return opened.read()
-    except OSError as error:
-        raise UnreadableError(f"cannot be read: {error.strerror}", subject=file, hint=READ_HINT) from error
-    except ValueError as error:
-        raise UnreadableError(f"no UTF-8: {error}", subject=file, hint="save it as UTF-8") from error
 
 
 def page_for(output: str | None) -> Page:

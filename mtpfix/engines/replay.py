@@ -17,12 +17,14 @@ from mtpfix.engines.base import Engine, MatchQuery
 from mtpfix.engines.registry import ENGINES
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Answer, Layer, Mapper, Packed
+from mtpfix.names import brief
 
 Row = Mapping[str, Any]
 Group = tuple[str, str, str]
 REPLAYED: Mapping[str, Engine] = {**ENGINES, compressed_tensors_lib.ENGINE.name: compressed_tensors_lib.ENGINE}
 """Every model that recorded decisions can be put to, by the engine's name in a row."""
 
+MAX_ROW = 1 << 20  # characters; the longest known one has 14,000
 _KINDS = ("prefix", "substr", "suffix", "regex")
 _TEXTS = ("engine", "release", "format", "runtime", "layer", "decision")
 _DECISIONS = ("plain", "quantized", "error")
@@ -59,6 +61,8 @@ def parse(file: str, text: str) -> Iterator[tuple[str, Row]]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             place = f"{file}:{number}"
+            if len(line) > MAX_ROW:
+                raise _malformed(place, f"{len(line):,} characters are above the limit of {MAX_ROW:,}")
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError) as problem:
@@ -82,9 +86,9 @@ def _fault(row: Any) -> str:
         if not isinstance(row.get(key), str):
             return f"`{key}` is missing or no text"
     if row["layer"] not in get_args(Layer):
-        return f"`layer` is none of {', '.join(get_args(Layer))}: {row['layer']}"
+        return f"`layer` is none of {', '.join(get_args(Layer))}: {brief(row['layer'])}"
     if row["decision"] not in _DECISIONS:
-        return f"`decision` is none of {', '.join(_DECISIONS)}: {row['decision']}"
+        return f"`decision` is none of {', '.join(_DECISIONS)}: {brief(row['decision'])}"
     return next((f"`{key}` {why}" for key, why, holds in _SHAPES if not holds(row.get(key))), "")
 
 

@@ -39,6 +39,7 @@ _READ: Mapping[str, Any] = {
 }  # fmt: skip
 _SWEPT = 50  # repositories, whose values know each other: left to itself Python looks for garbage among them too rarely
 _MOST_PAGES = 100_000
+_LONGEST_ROW = 1 << 22  # bytes; one has some hundreds
 _MOST_FOUND = 100_000_000
 _NEXT = re.compile(r'<([^>]+)>\s*;[^,]*\brel="?next"?')
 
@@ -188,23 +189,33 @@ class State:
     def _take_in(self, file: IO[bytes]) -> None:
         """The rows of an earlier run; what was cut off is dropped. UsageError for another scan's file."""
         file.seek(0)
-        whole, _, cut = file.read().rpartition(b"\n")
-        documents = [_document(line, self._path) for line in whole.split(b"\n") if line]
-        if not documents:
-            if not _line(self._head).startswith(cut):  # nothing that was cut off: somebody's file
-                raise _no_state(self._path)
-            file.truncate(0)
+        begun, whole, line = False, 0, b""
+        for line in _lines(file, self._path):
+            if line.endswith(b"\n"):
+                whole += len(line)
+                begun = self._taken(line, begun=begun)
+        cut = b"" if line.endswith(b"\n") else line
+        if not begun and not _line(self._head).startswith(cut):  # nothing that was cut off: somebody's file
+            raise _no_state(self._path)
+        if cut or not begun:
+            file.truncate(whole if begun else 0)
+        if not begun:
             self._write(self._head)
-            return
-        if documents[0] != json.loads(masked(json.dumps(self._head))):
+
+    def _taken(self, line: bytes, *, begun: bool) -> bool:
+        """Take in a line that is whole; whether the first one has been."""
+        if line == b"\n":
+            return begun
+        document = _document(line, self._path)
+        if not begun and document != json.loads(masked(json.dumps(self._head))):
             raise UsageError(
                 "this is the state of another scan", subject=self._path, hint="name another file, or remove this one"
             )
-        if cut:
-            file.truncate(len(whole) + 1)
-        if not all(map(_is_row, documents[1:])):
+        if begun and not _is_row(document):
             raise _no_state(self._path)
-        self.rows = {row["repository"]: row for row in documents[1:]}
+        if begun:
+            self.rows[document["repository"]] = document
+        return True
 
     def _write(self, document: Mapping[str, Any]) -> None:
         assert self._file is not None
@@ -241,6 +252,14 @@ def _line(document: Mapping[str, Any]) -> bytes:
 
 def _no_state(path: str) -> UsageError:
     return UsageError("this is no state of a scan", subject=path, hint="name another file")
+
+
+def _lines(file: IO[bytes], path: str) -> Iterator[bytes]:
+    """The lines of a state, one at a time: somebody's file may have one of any length."""
+    while line := file.readline(_LONGEST_ROW + 1):
+        if len(line) > _LONGEST_ROW:
+            raise _no_state(path)
+        yield line
 
 
 def _document(line: bytes, path: str) -> Row:
