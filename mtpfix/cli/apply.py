@@ -111,7 +111,7 @@ def interactive() -> bool:
 def _look(chosen: Options) -> Report:
     from mtpfix import api
 
-    with chosen.remote.watched() as access:
+    with chosen.remote.watched((chosen.source,)) as access:
         return api.check(
             chosen.source, engines=chosen.engine, scope=chosen.scope, unsafe=chosen.unsafe_fixes, access=access
         )

@@ -50,6 +50,6 @@ def run(chosen: Options) -> None:
     """Decide, write the decisions."""
     from mtpfix import api
 
-    with chosen.remote.watched() as access:
+    with chosen.remote.watched((chosen.source,)) as access:
         found = api.explain(chosen.source, chosen.modules, engines=chosen.engine, access=access)
     write(chosen.format(found, page_for(chosen.output)), chosen.output)

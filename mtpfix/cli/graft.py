@@ -93,7 +93,7 @@ def run(chosen: Options) -> int:
     from mtpfix import api
 
     with (
-        chosen.remote.watched() as access,
+        chosen.remote.watched((chosen.source, chosen.base)) as access,
         api.grafting(
             chosen.source,
             chosen.base,

@@ -40,7 +40,7 @@ def run(chosen: Options) -> None:
     """Read the headers, write the table."""
     from mtpfix import api
 
-    with chosen.remote.watched() as access:
+    with chosen.remote.watched((chosen.source,)) as access:
         rows = api.draft_tensors(chosen.source, access=access)
     write(chosen.format(TensorList(rows, chosen.all), page_for(chosen.output)), chosen.output)
     if not rows:

@@ -56,7 +56,7 @@ def run(chosen: Options) -> int:
     """Find the flags, write them; the exit code."""
     from mtpfix import api
 
-    with chosen.remote.watched() as access:
+    with chosen.remote.watched((chosen.source,)) as access:
         found = api.override(chosen.source, chosen.engine, access=access)
     write(chosen.format(found, page_for(chosen.output)), chosen.output)
     err = page(sys.stderr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any, TypeVar, cast
 
@@ -18,7 +18,6 @@ from mtpfix.tokens import learn, masked
 F = TypeVar("F", bound=Callable[..., Any])
 _FIRST = 1.0  # seconds until progress is told
 _SEVERAL = 5  # files
-_LOGS = ("HF_DEBUG", "HF_HUB_VERBOSITY")
 
 
 def _learned(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
@@ -57,8 +56,10 @@ class Remote:
         os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
         try:
             local = bool(sources) and all(map(os.path.isdir, sources))
-            told = nullcontext() if local else telling(lambda: _line(self.access.traffic), _FIRST)
-            with _masked_logs(), told:
+            with ExitStack() as stack:
+                if not local:
+                    stack.enter_context(_masked_logs())
+                    stack.enter_context(telling(lambda: _line(self.access.traffic), _FIRST))
                 yield self.access
         finally:
             self.tell()
@@ -72,17 +73,19 @@ class Remote:
 
 @contextmanager
 def _masked_logs() -> Iterator[None]:
-    """What the client logs where HF_DEBUG or HF_HUB_VERBOSITY asks for it, addresses and all, without secrets."""
-    if not any(os.environ.get(name) for name in _LOGS):
-        yield
-        return
+    """What the client logs, without secrets: warnings with what the Hub sent, and where HF_DEBUG or HF_HUB_VERBOSITY
+    asks for it addresses and tracebacks too."""
     import logging
 
-    usual = logging.getLogRecordFactory()
+    usual, words = logging.getLogRecordFactory(), logging.Formatter()
 
     def made(*args: Any, **values: Any) -> logging.LogRecord:
         record = usual(*args, **values)
         record.msg, record.args = masked(record.getMessage()), ()
+        if record.exc_info:
+            record.exc_text = masked(words.formatException(record.exc_info))
+        if record.stack_info:
+            record.stack_info = masked(record.stack_info)
         return record
 
     logging.setLogRecordFactory(made)

@@ -42,7 +42,7 @@ def run(chosen: Options) -> None:
     """Read, pack, write."""
     from mtpfix import api
 
-    with chosen.remote.watched() as access:
+    with chosen.remote.watched((chosen.source,)) as access:
         bundle = api.snapshot(chosen.source, access=access)
     if chosen.output == "-":
         with delivered():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 
 from hub import OWNER, Hub
 from mtpfix.cli import main
+from mtpfix.cli.remote import Remote
 
 SECRET = "hf_" + "Sesame" * 6
 COMMANDS = (
@@ -148,6 +150,28 @@ def test_what_the_client_logs(hub: Hub, tmp_path: Path) -> None:
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
     assert "curl" in ran.stderr
     assert not any(sign in ran.stdout + ran.stderr for sign in (*SIGNS, "pa55word", SECRET))
+
+
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.WARNING])
+def test_tracebacks_that_the_client_logs(level: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """It tells of what it ignores, with the Hub's words: all of it under HF_DEBUG, warnings always."""
+    client = logging.getLogger("huggingface_hub.utils")
+    handler = logging.StreamHandler(sys.stderr)
+    client.addHandler(handler)
+    before = client.level
+    client.setLevel(level)
+    try:
+        with Remote().watched(["org/m"]):
+            try:
+                raise ValueError(f"401 No {SECRET}")
+            except ValueError:
+                client.log(level, "ignored: %s", SECRET, exc_info=True, stack_info=True)
+    finally:
+        client.removeHandler(handler)
+        client.setLevel(before)
+    told = capsys.readouterr().err
+    assert "ValueError: 401 No hf_***" in told
+    assert SECRET not in told
 
 
 def test_the_state_of_a_scan(hub: Hub, tmp_path: Path) -> None:
