@@ -11,11 +11,12 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.utils import parsedate_to_datetime
+from queue import Empty, SimpleQueue
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from mtpfix.checkpoint.access import Access, is_token
 from mtpfix.errors import UnreadableError, UsageError
@@ -24,7 +25,11 @@ from mtpfix.names import shown
 from mtpfix.tokens import learn, masked
 
 TIMEOUT = 30.0  # seconds without a byte
+HEAD = 60.0  # seconds until an answer begins, redirects included
 DEADLINE = 900.0  # seconds for one answer
+SLOWEST = 1000.0  # bytes a second, once `HEAD` is over
+_MOST_REDIRECTS = 20
+_MOST_BESIDE = 1 << 16  # bytes beside a new address that are read
 ATTEMPTS = 5
 BACKOFF = 0.5  # seconds before the first repetition; doubled with each
 MAX_BACKOFF = 8.0
@@ -66,6 +71,72 @@ class _Again(Exception):
     def __init__(self, error: UnreadableError, wait: float | None = None, *, limited: bool = False) -> None:
         super().__init__()
         self.error, self.wait, self.limited = error, wait, limited
+
+
+class NotInTime(Exception):
+    """A call has not come back yet."""
+
+
+class Pace:
+    """How fast an answer comes: one that is slower than any line is not waited for, byte by byte."""
+
+    def __init__(self) -> None:
+        self._begin = time.monotonic()
+        self._count = 0
+
+    def too_slow(self, count: int) -> bool:
+        """Whether it has been, now that so many bytes more have come."""
+        self._count += count
+        passed = time.monotonic() - self._begin
+        return passed > DEADLINE or (passed > HEAD and self._count < SLOWEST * passed)
+
+
+def in_time(call: Callable[[], Any], seconds: float) -> Any:
+    """What a call returns or raises, in a thread of its own; NotInTime where it takes too long.
+
+    The client bounds the time between two bytes alone, so the head of an answer may come one a minute. What it
+    returns too late is closed where it can be.
+    """
+    done: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
+    late = threading.Event()
+
+    def work() -> None:
+        try:
+            found = call()
+        except BaseException as error:
+            done.put((None, error))
+        else:
+            done.put((found, None))
+            if late.is_set():
+                _close(found)
+
+    threading.Thread(target=work, name="mtpfix-request", daemon=True).start()
+    try:
+        value, error = done.get(timeout=seconds)
+    except Empty:
+        late.set()
+        raise NotInTime from None
+    if error is not None:
+        raise error
+    return value
+
+
+def _close(response: Any) -> None:
+    if hasattr(response, "close"):
+        response.close()
+
+
+def _let_go(response: Any) -> None:
+    """Leave a redirect. The client itself would read what stands beside the new address to its end; some of that is
+    read here too, as a connection is used again only after a whole answer."""
+    count = 0
+    try:
+        for piece in response.iter_raw():
+            count += len(piece)
+            if count > _MOST_BESIDE:
+                break
+    finally:
+        response.close()
 
 
 class Session:
@@ -192,19 +263,38 @@ class Session:
         headers = dict(self._headers)
         if span is not None:
             headers |= {"range": f"bytes={span[0]}-{span[1] - 1}", "accept-encoding": "identity"}
-        self._access.traffic.add(requests=1)
         url = self._endpoint + quote(path, safe="/%")
         try:
-            with session.stream("GET", url, params=dict(query) or None, headers=headers, timeout=TIMEOUT) as response:
-                self._access.traffic.add(requests=len(response.history))
-                try:
-                    yield response
-                finally:
-                    self._access.traffic.add(received=response.num_bytes_downloaded)
+            asked = session.build_request("GET", url, params=dict(query) or None, headers=headers, timeout=TIMEOUT)
+            response = self._begun(session, asked)
+            try:
+                yield response
+            finally:
+                response.close()
+                self._access.traffic.add(received=response.num_bytes_downloaded)
         except OfflineModeIsEnabled:
             raise self._fault("offline mode is on (HF_HUB_OFFLINE)", "unset it, or give a folder or bundle") from None
         except (errors.HTTPError, errors.InvalidURL, OSError, UnicodeError) as error:  # the last: a host that is none
             raise self._failed(error, errors) from None
+
+    def _begun(self, session: Any, asked: Any) -> Any:
+        """The answer to a request, redirects followed, as far as its head."""
+
+        def followed() -> Any:
+            request = asked
+            for _ in range(_MOST_REDIRECTS):
+                self._access.traffic.add(requests=1)
+                response = session.send(request, stream=True, follow_redirects=False)
+                if response.next_request is None:
+                    return response
+                _let_go(response)
+                request = response.next_request
+            raise self._fault("the Hub leads from address to address without end", "check HF_ENDPOINT")
+
+        try:
+            return in_time(followed, HEAD)
+        except NotInTime:
+            raise self._fault("the answer took too long to begin", "try again later") from None
 
     def _read(self, response: Any, path: str, span: tuple[int, int] | None, limit: int) -> Answer:
         headers = {key.lower(): value for key, value in response.headers.items()}
@@ -253,9 +343,9 @@ class Session:
             yield piece
 
     def _until(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        end = time.monotonic() + DEADLINE
+        pace = Pace()
         for piece in pieces:
-            if self._closed.is_set() or time.monotonic() > end:
+            if self._closed.is_set() or pace.too_slow(len(piece)):
                 raise self._fault("the answer took too long", "try again later")
             yield piece
 
@@ -391,6 +481,7 @@ def metered(access: Access) -> Iterator[None]:
     def answered(response: Any) -> None:
         if threading.get_ident() == thread:
             answers.append(response)
+            _stay(response)
             _bound(response)
 
     # Lists are replaced, not changed: another thread may be going through them.
@@ -405,6 +496,32 @@ def metered(access: Access) -> Iterator[None]:
         access.traffic.add(received=sum(answer.num_bytes_downloaded for answer in answers))
 
 
+def _stay(response: Any) -> None:
+    """Raises UnreadableError where something that is written would go to another host than it was sent to.
+
+    307 and 308 have the client send it again, files and all; after any other redirect it takes the answer of a host
+    that was sent nothing for the Hub's.
+    """
+    request = response.request
+    if request.method in ("GET", "HEAD") or not response.has_redirect_location:
+        return
+    place = urljoin(str(request.url), response.headers["location"])
+    if not _same_host(urlsplit(str(request.url)), urlsplit(place)):
+        raise UnreadableError(
+            f"the Hub sends what is written on to another host, {masked(urlsplit(place).netloc.rpartition('@')[2])}",
+            subject="the Hub",
+            hint="if you trust it, set HF_ENDPOINT to it",
+        )
+
+
+def _same_host(one: SplitResult, other: SplitResult) -> bool:
+    """Whether two addresses are of one host and port, or the second is the first by HTTPS."""
+    if (one.scheme, one.netloc.rpartition("@")[2]) == (other.scheme, other.netloc.rpartition("@")[2]):
+        return True
+    upgraded = (one.scheme, other.scheme) == ("http", "https")
+    return upgraded and one.hostname == other.hostname and one.port in (None, 80) and other.port in (None, 443)
+
+
 def _bound(response: Any) -> None:
     """Let an answer to something that is written be read no further than it can need, nor wait for longer.
 
@@ -415,13 +532,13 @@ def _bound(response: Any) -> None:
         raise _endless(f"the Hub wants no request for {wait:.0f} seconds")
     if response.headers.get("content-encoding", "identity") != "identity":
         raise _endless("the Hub's answer is compressed")
-    pieces, end = response.iter_raw, time.monotonic() + DEADLINE
+    pieces, pace = response.iter_raw, Pace()
 
     def bounded(*args: Any) -> Iterator[bytes]:
         count = 0
         for piece in pieces(*args):
             count += len(piece)
-            if count > MAX_WRITTEN or time.monotonic() > end:
+            if count > MAX_WRITTEN or pace.too_slow(len(piece)):
                 raise _endless("the Hub's answer has no end")
             yield piece
 

@@ -28,6 +28,7 @@ from mtpfix.checkpoint.reading import HeaderRow, read_checkpoint
 from mtpfix.errors import UnreadableError
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Checkpoint, Source
+from mtpfix.names import MAX_NAME
 
 MAIN = "main"
 WORKERS = 16
@@ -380,11 +381,11 @@ def _fitted(file: Listed, header: Any, text: str) -> tuple[bytes, int] | None:
 
 
 def _listed(item: Any) -> Listed | None:
-    """A file of the list; None for what is none, or would lead out of the repository."""
+    """A file of the list; None for what is none, would lead out of the repository, or has a name without end."""
     name = item.get("rfilename") if isinstance(item, dict) else None
-    if not isinstance(name, str) or any(step in ("", ".", "..") for step in name.split("/")):
+    if not isinstance(name, str) or len(name) > MAX_NAME or any("\ud800" <= letter <= "\udfff" for letter in name):
         return None
-    if any("\ud800" <= letter <= "\udfff" for letter in name):
+    if any(step in ("", ".", "..") for step in name.split("/")):
         return None
     size, blob, lfs = item.get("size"), item.get("blobId"), item.get("lfs")
     if isinstance(lfs, dict):

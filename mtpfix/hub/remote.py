@@ -10,12 +10,23 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import mtpfix
 from mtpfix.checkpoint.access import Access
-from mtpfix.checkpoint.http import MAX_WAIT, Session, StatusError, metered, value_of, wait_of
+from mtpfix.checkpoint.http import (
+    DEADLINE,
+    MAX_WAIT,
+    NotInTime,
+    Session,
+    StatusError,
+    in_time,
+    metered,
+    value_of,
+    wait_of,
+)
 from mtpfix.checkpoint.hub import MAIN, Tree, pinned, tree
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES
 from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
@@ -31,6 +42,7 @@ _FILES = re.compile(r"^(?:diff --git a/(?P<old>.+?) b/.+|\+\+\+ b/(?P<new>.+?))\
 _MOST_PAGES = 200
 _MOST_LIMITED = 20  # times that a write is sent again because the Hub limits the rate
 _LATER = "the Hub limits the rate: wait and run it again"
+_TWICE = "run it again: a repair is never opened twice"
 _ODD = "check HF_ENDPOINT"
 _LOGIN = "log in with `hf auth login`, or set HF_TOKEN, with a token that may write"
 
@@ -230,14 +242,20 @@ class Remote:
         for _ in range(_MOST_LIMITED):
             time.sleep(max(0.0, self._access.traffic.pause))
             try:
-                with metered(self._access):
-                    return getattr(self._client(), function)(self.repo, repo_type="model", **values)
+                return in_time(partial(self._send, function, values), DEADLINE)
+            except NotInTime:
+                odd = f"{self.repo}: {what}: no answer came in {DEADLINE:.0f} seconds"
+                raise LostAnswerError(odd, subject=self.repo, hint=_TWICE) from None
             except Exception as error:
                 wait = wait_of(error.response.headers) if _status(error) == 429 else None  # type: ignore[attr-defined]
                 if wait is None or wait > MAX_WAIT:
                     raise self._told(what, error) from None
                 self._access.traffic.hold(wait)  # a request that is refused so has not acted
         raise UnreadableError(f"{self.repo}: {what}: the Hub's rate limit", subject=self.repo, hint=_LATER)
+
+    def _send(self, function: str, values: Mapping[str, Any]) -> Any:
+        with metered(self._access):
+            return getattr(self._client(), function)(self.repo, repo_type="model", **values)
 
     def _client(self) -> HfApi:
         from huggingface_hub import HfApi
@@ -266,7 +284,7 @@ class Remote:
         if status == 429:
             return UnreadableError(message, subject=self.repo, hint=_LATER)
         if status >= 500 or isinstance(error, (http.HTTPError, OSError)):
-            return LostAnswerError(message, subject=self.repo, hint="run it again: a repair is never opened twice")
+            return LostAnswerError(message, subject=self.repo, hint=_TWICE)
         if status:
             return WriteError(
                 message, subject=self.repo, hint="the Hub refused it: look at the repository, then run it again"

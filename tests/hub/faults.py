@@ -110,3 +110,20 @@ def whole(handler: Handler, go: Answer) -> None:
     """The range is ignored: 200 and the whole file."""
     del handler.headers["Range"]
     go()
+
+
+def dripping(data: bytes, front: bytes = b"", pause: float = 0.05) -> Fault:
+    """These bytes one by one, after others at once, as long as anybody listens."""
+
+    def fault(handler: Handler, _go: Answer) -> None:
+        try:
+            handler.wfile.write(front)
+            for at in range(len(data)):
+                handler.wfile.write(data[at : at + 1])
+                handler.wfile.flush()
+                time.sleep(pause)
+        except OSError:
+            pass
+        handler.hang_up()
+
+    return fault
