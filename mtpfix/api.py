@@ -16,11 +16,12 @@ from mtpfix.checkpoint import opening
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.jsonfiles import CONFIG
 from mtpfix.checkpoint.second import Second
-from mtpfix.checkpoint.source import parse
+from mtpfix.checkpoint.source import parse, spelled
 from mtpfix.checkpoint.stand import has_journal, stand_of
 from mtpfix.errors import FindingsError, UnreadableError, UsageError
 from mtpfix.frozen import replace
 from mtpfix.model import Checkpoint, Explanation, JsonFile, Plan, Report, Source
+from mtpfix.names import shown
 
 if TYPE_CHECKING:
     from mtpfix.analysis import DraftRow
@@ -35,6 +36,11 @@ Pathish = str | os.PathLike[str]
 Scope = Literal["mtp", "all"]
 
 _LOOKS = 3  # at a directory that changes while it is read
+_TEXTS = {
+    "engines": "write 'vllm>=0.24', or several in a list",
+    "modules": "write a pattern such as 'mtp.**', or several in a list",
+    "names": "write a module such as 'mtp.fc', or several in a list",
+}
 _A_DIRECTORY = "`hf download` makes a directory of a repository"
 
 
@@ -63,7 +69,7 @@ def check(
     def study(checkpoint: Checkpoint) -> Report:
         from mtpfix import analysis
 
-        return analysis.analyse(checkpoint, engines=_each(engines), scope=chosen, unsafe=unsafe, atlas=atlas)
+        return analysis.analyse(checkpoint, engines=each(engines), scope=chosen, unsafe=unsafe, atlas=atlas)
 
     def prepare(files: Mapping[str, JsonFile]) -> None:
         _prepare(files)
@@ -81,12 +87,17 @@ def check(
                     return report
         return study(opening.read(there, access, keep_index=unsafe))
 
-    with opening.naming(os.fspath(source)):
+    with opening.naming(spelled(source)):
         return _steady(parse(source, access.revision), look)
 
 
 def plan(report: Report) -> Plan:
-    """The repair of a checked checkpoint, ready for `apply`; without edits where there is nothing to do."""
+    """The repair of a checked checkpoint, ready for `apply`; without edits where there is nothing to do.
+
+    Raises UsageError for what is no report.
+    """
+    if not isinstance(report, Report):
+        raise UsageError(f"this is no report: {shown(report)}", subject="report", hint="make it with mtpfix.check")
     return replace(report.plan, source=report.source)
 
 
@@ -97,7 +108,7 @@ def apply(repair: Plan | Report) -> tuple[str, ...]:
     written; then nothing changed. UsageError for a plan that `plan` did not make.
     """
     chosen = plan(repair) if isinstance(repair, Report) else repair
-    if chosen.source is None:
+    if not isinstance(chosen, Plan) or chosen.source is None:
         raise UsageError("the plan belongs to no checkpoint", hint="make it with mtpfix.plan(report)")
     if chosen.source.kind != "local":
         raise UsageError("only a directory can be changed", subject=chosen.source.id, hint=_A_DIRECTORY)
@@ -183,7 +194,7 @@ def undone(path: Pathish, *, way: Way = "exact", dry_run: bool = False) -> UndoR
 
     if way not in get_args(store.Way):
         raise UsageError(f"no such way: {way}", hint=f"one of {', '.join(get_args(store.Way))}")
-    return store.undo(os.fspath(path), way, dry_run=dry_run)
+    return store.undo(spelled(path), way, dry_run=dry_run)
 
 
 def open_pr(
@@ -214,7 +225,7 @@ def open_pr(
     target = pull_request.require_branch(parse(source, access.revision))
     access = replace(access, token=token_or_refusal(access.token))
     found = read(source, access)
-    wish = pull_request.Wish(found, _each(engines), _known(scope), unsafe, target.revision, message, force)
+    wish = pull_request.Wish(found, each(engines), _known(scope), unsafe, target.revision, message, force)
     return pull_request.propose(Remote(target.id, access), pull_request.draft(wish))
 
 
@@ -279,7 +290,7 @@ def grafting(
         raise UsageError(
             "the base is the checkpoint itself", subject=there.id, hint="give the checkpoint that it was made from"
         )
-    asked = planned.Asked(_each(modules), _each(engines), _known(scope), dequantize, rewrite)
+    asked = planned.Asked(each(modules, "modules"), each(engines), _known(scope), dequantize, rewrite)
     with from_base(_mended(here), there, access) as (own, other, repository):
         plan = planned.plan(own, other, asked)
         if plan.layout is None:
@@ -298,8 +309,8 @@ def explain(
     """
     from mtpfix import explaining
 
-    with opening.naming(os.fspath(source)):
-        return explaining.explain(read(source, access), _each(names), engines=_each(engines))
+    with opening.naming(spelled(source)):
+        return explaining.explain(read(source, access), each(names, "names"), engines=each(engines))
 
 
 def override(source: Pathish, engine: str, *, access: Access | None = None) -> Override:
@@ -311,13 +322,13 @@ def override(source: Pathish, engine: str, *, access: Access | None = None) -> O
     """
     from mtpfix import override as flags
 
-    with opening.naming(os.fspath(source)):
+    with opening.naming(spelled(source)):
         return flags.override(read(source, access), engine)
 
 
 def draft_tensors(source: Pathish, *, access: Access | None = None) -> tuple[DraftRow, ...]:
     """The draft's tensors, in the order of the files."""
-    with opening.naming(os.fspath(source)):
+    with opening.naming(spelled(source)):
         from mtpfix import analysis
 
         return analysis.draft_rows(read(source, access))
@@ -351,7 +362,7 @@ def snapshot(source: Pathish, *, access: Access | None = None) -> bytes:
         with opening.opened(there, access) as (found, files):
             return pack(found, files)
 
-    with opening.naming(os.fspath(source)):
+    with opening.naming(spelled(source)):
         return _steady(parse(source, access.revision), packed)
 
 
@@ -361,7 +372,7 @@ def read(source: Pathish, access: Access | None = None, *, keep_index: bool = Fa
     keep_index  of a directory or bundle the index is kept even where it says what the headers say
     """
     access = access or Access()
-    with opening.naming(os.fspath(source)):
+    with opening.naming(spelled(source)):
         look = partial(opening.read, access=access, keep_index=keep_index)
         return _steady(parse(source, access.revision), look)
 
@@ -378,9 +389,18 @@ def _prepare(files: Mapping[str, JsonFile]) -> None:
     identify(files[CONFIG].value)
 
 
-def _each(texts: str | Sequence[str]) -> tuple[str, ...]:
-    """Several texts; one that stands alone is one, not its letters."""
-    return (texts,) if isinstance(texts, str) else tuple(texts)
+def each(texts: str | Sequence[str], what: str = "engines") -> tuple[str, ...]:
+    """Several texts; one that stands alone is one, not its letters. Raises UsageError for what is none."""
+    try:
+        found = (texts,) if isinstance(texts, str) else tuple(texts)
+    except TypeError:
+        found = (texts,)  # type: ignore[assignment]  # told below
+    for text in found:
+        if not isinstance(text, str):
+            raise UsageError(
+                f"`{what}` is a text or a list of texts, not {shown(text)}", subject=what, hint=_TEXTS[what]
+            )
+    return found
 
 
 def _known(scope: Scope) -> Scope:

@@ -32,7 +32,7 @@ def assert_loads(path: api.Pathish, engine: str | Sequence[str] = ("vllm", "sgla
     Raises AssertionError that names the releases, the reasons and the way out; UnreadableError where nothing can be
     concluded, UsageError for an engine that is none.
     """
-    asked = (engine,) if isinstance(engine, str) else tuple(engine)
+    asked = api.each(engine)
     report = api.check(path, engines=asked)
     if not report.engines or any(row.verdict != "loads" for row in report.engines):
         raise AssertionError("\n".join(_lines(report, asked)))

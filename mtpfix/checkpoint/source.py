@@ -42,7 +42,7 @@ def parse(given: Pathish, revision: str | None = None) -> Source:
     `revision` is the one of an option. Raises UsageError for what can be no source, for a revision of something that
     has none, and for two revisions.
     """
-    text = os.fsdecode(given)
+    text = spelled(given)
     if not isinstance(given, str):
         return _on_disk(text, revision)
     scheme = text.partition("://")[0].lower() if "://" in text else ""
@@ -56,6 +56,20 @@ def parse(given: Pathish, revision: str | None = None) -> Source:
     if short is None or not (_REPOSITORY.fullmatch(short[1]) or short[2] is not None):
         return _on_disk(text, revision)
     return _repository(short[1], short[2], revision)
+
+
+def spelled(given: Pathish) -> str:
+    """A source as a text. Raises UsageError for what is no path, or one that no file can have."""
+    try:
+        text = os.fsdecode(given)
+        encoded = os.fsencode(text)
+    except (TypeError, UnicodeEncodeError):
+        encoded = b"\0"
+    if not encoded or b"\0" in encoded:  # "" is the working folder to half of what the system offers
+        raise UsageError(
+            f"this is no path: {shown(given)}", subject="source", hint=f"give a folder or a bundle, or {_HINT}"
+        )
+    return text
 
 
 def _on_disk(text: str, revision: str | None) -> Source:

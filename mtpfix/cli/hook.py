@@ -70,7 +70,9 @@ def _missing(folder: str) -> int:
 
 def folders(files: Sequence[str]) -> Iterator[str]:
     """The folders of some files that hold weights, each once, in their order; a folder stands for itself."""
-    for folder in dict.fromkeys(file if os.path.isdir(file) else os.path.dirname(file) or "." for file in files):
+    for folder in dict.fromkeys(
+        file if os.path.isdir(file) else os.path.dirname(file) or "." for file in files if file
+    ):
         if os.path.isdir(folder) and any(name.endswith(WEIGHTS) for name in os.listdir(folder)):
             yield folder
 
