@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from mtpfix.alike import NONE, Alike
-from mtpfix.checkpoint.jsonfiles import check_size
+from mtpfix.checkpoint.jsonfiles import Together, check_size
 from mtpfix.checkpoint.limits import check_lists
 from mtpfix.decisions import Judge, Table, World, judges, list_in, listed
 from mtpfix.engines.base import Engine
@@ -315,18 +315,21 @@ def held_counts(counts: Sequence[Edit]) -> tuple[str, ...]:
 def _verify(world: World, operations: Sequence[Edit], new: Mapping[str, bytes]) -> None:
     """The bytes must say what the patch says; anything else is a fault of mtpfix and must not be written. Raises
     UnreadableError for more than mtpfix reads: what it could not check any more is not written either."""
+    files: dict[str, JsonFile] = {}
     for name, patch in ops(operations).items():
-        value = json.loads(new[name].decode("utf-8-sig"))
-        if value != apply_value(world.files[name].value, patch):
+        files[name] = JsonFile(name, new[name], json.loads(new[name].decode("utf-8-sig")))
+        if files[name].value != apply_value(world.files[name].value, patch):
             raise AssertionError(f"{name}: the edited text does not say what was planned")
-        _check_read(world, JsonFile(name, new[name], value))
+    if files:
+        _check_read(world, files)
 
 
-def _check_read(world: World, file: JsonFile) -> None:
-    index = world.checkpoint.index
+def _check_read(world: World, new: Mapping[str, JsonFile]) -> None:
+    index, together = world.checkpoint.index, Together()
     try:
-        check_size(file.name, file.raw)
-        check_lists({file.name: file}, len(world.checkpoint.modules) + (len(index.ghosts) if index else 0))
+        for name, file in {**world.files, **new}.items():
+            check_size(name, together.add(name, file.raw))
+        check_lists(new, len(world.checkpoint.modules) + (len(index.ghosts) if index else 0))
     except UnreadableError as error:
         raise UnreadableError(f"{error}, once it is repaired", subject=error.subject, hint=error.hint) from None
 

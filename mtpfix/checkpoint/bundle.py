@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.headers import LENGTH_BYTES, beyond, broken, header_length, prefix
 from mtpfix.checkpoint.index import MOST_FILES, SUFFIX, consolidated_beside, index_name, read_index, shard_names
-from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES, NAMES
+from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES, NAMES, Together
 from mtpfix.checkpoint.reading import Files, HeaderRow
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Source
@@ -48,8 +48,9 @@ def pack(source: Source, files: Files) -> bytes:
     """The bundle of a checkpoint. Raises UnreadableError where a file of it cannot be read or is malformed."""
     names = tuple(files.names())
     shards = shard_names(names)
+    together = Together()
     held: dict[str, tuple[bytes, ...]] = {
-        name: (files.json_bytes(name),) for name in (*NAMES, index_name(shards)) if name in names
+        name: (together.add(name, files.json_bytes(name)),) for name in (*NAMES, index_name(shards)) if name in names
     }
     sizes: dict[str, int] = {}
     own, beside = Collector(), Collector()

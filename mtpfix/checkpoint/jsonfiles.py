@@ -29,11 +29,14 @@ NAMES = (
 )
 # The largest of real ones, with a row for each tensor of a trillion parameters, has 280,000 names in 30 MB.
 MAX_JSON_BYTES = 64 * 1024 * 1024
-MAX_CONFIG_BYTES = 24 * 1024 * 1024  # of a file without a row for each tensor
+MAX_CONFIG_BYTES = 16 * 1024 * 1024  # of a file without a row for each tensor
 MAX_WIDE_BYTES = 16 * 1024 * 1024  # of a file that is not ASCII: Python takes up to four bytes for each character of it
 MAX_VALUES = 420_000
+MAX_ALL_BYTES = 72 * 1024 * 1024  # of all of them; the largest have an index and a description, 60 MB
+MAX_ALL_VALUES = 600_000
 MAX_TEXT = 1 << 20  # characters of one text in it; the longest of real ones, a chat template, has a twentieth
 
+_FEW_BYTES = 1 << 16  # of a file whose values need not be counted
 _BOM = b"\xef\xbb\xbf"
 _NOT_STRICT = "JSON has no comments, no trailing commas and double quotes only; mend the spot and try again"
 
@@ -80,9 +83,34 @@ def check_size(name: str, raw: bytes) -> None:
         most, kind = MAX_WIDE_BYTES, "JSON that is not ASCII"
     if len(raw) > most:
         raise _too_large(name, f"{len(raw):,} bytes are above the limit of {most:,} for {kind}")
-    values = sum(raw.count(sign) for sign in (b",", b"[", b"{"))
+    values = _values(raw)
     if values > MAX_VALUES:
         raise _too_large(name, f"{values:,} values are above the limit of {MAX_VALUES:,}")
+
+
+def _values(raw: bytes) -> int:
+    return sum(raw.count(sign) for sign in (b",", b"[", b"{"))
+
+
+class Together:
+    """What the JSON files of a checkpoint hold together: each may be small enough, and all of them too much."""
+
+    def __init__(self) -> None:
+        self._configs = self._bytes = self._values = 0
+
+    def add(self, name: str, raw: bytes) -> bytes:
+        """The bytes of one more; UnreadableError where it is one too many."""
+        self._bytes += len(raw)
+        self._configs += len(raw) if name in NAMES and name != DESCRIPTION else 0
+        self._values += _values(raw) if len(raw) > _FEW_BYTES else 0
+        for count, most, what in (
+            (self._configs, MAX_CONFIG_BYTES, "bytes of all configs"),
+            (self._bytes, MAX_ALL_BYTES, "bytes of all JSON files"),
+            (self._values, MAX_ALL_VALUES, "values of all JSON files"),
+        ):
+            if count > most:
+                raise _too_large(name, f"with it {count:,} {what} are above the limit of {most:,}")
+        return raw
 
 
 def _too_large(name: str, why: str) -> UnreadableError:

@@ -19,7 +19,7 @@ from mtpfix.checkpoint.index import (
     shard_names,
 )
 from mtpfix.checkpoint.index_text import agrees
-from mtpfix.checkpoint.jsonfiles import CONFIG, NAMES, parse_json
+from mtpfix.checkpoint.jsonfiles import CONFIG, NAMES, Together, parse_json
 from mtpfix.checkpoint.limits import check_lists, check_modules
 from mtpfix.errors import UnreadableError
 from mtpfix.frozen import Protocol
@@ -69,14 +69,15 @@ def read_checkpoint(
     """
     names = tuple(files.names())
     _require_config(source, files, names)
-    parsed, problems = _json_files(files, names)
+    together = Together()
+    parsed, problems = _json_files(files, names, together)
     with paused_collection():
         collector = Collector()
         if second:
             second.collect(collector, files, shard_names(names), parsed)
         else:
             collect(collector, files, shard_names(names))
-        index = _index(collector, files, names, parsed, problems, keep_index=keep_index, second=second)
+        index = _index(collector, files, names, parsed, problems, together, keep_index=keep_index, second=second)
     if not collector.shards:
         raise _no_weights(source, names, index)
     check_modules(collector.modules, source.id)
@@ -106,12 +107,12 @@ def paused_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _json_files(files: Files, names: Sequence[str]) -> tuple[dict[str, JsonFile], list[Problem]]:
+def _json_files(files: Files, names: Sequence[str], together: Together) -> tuple[dict[str, JsonFile], list[Problem]]:
     parsed: dict[str, JsonFile] = {}
     problems: list[Problem] = []
     for name in NAMES:
         if name in names:
-            parsed[name], found = parse_json(name, files.json_bytes(name))
+            parsed[name], found = parse_json(name, together.add(name, files.json_bytes(name)))
             problems += found
     return parsed, problems
 
@@ -136,6 +137,7 @@ def _index(
     names: Sequence[str],
     parsed: dict[str, JsonFile],
     problems: list[Problem],
+    together: Together,
     *,
     keep_index: bool,
     second: Second | None,
@@ -152,7 +154,7 @@ def _index(
     raw = files.json_bytes(name)
     if wanted and collector.comparable and agrees(name, raw, collector.modules, collector.by_shard()):
         return Index(name)
-    weight_map, file, found = read_index(name, raw)
+    weight_map, file, found = read_index(name, together.add(name, raw))
     problems += found
     unread = set(weight_map.values()).difference(shard.name for shard in collector.shards)
     more = sorted(name for name in unread if name.endswith(SUFFIX) and files.has(name))  # in folders below, say

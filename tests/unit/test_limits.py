@@ -9,7 +9,7 @@ import pytest
 from tiny import contents, qwen3_next, write_safetensors
 
 from mtpfix import apply, check
-from mtpfix.api import explain, override
+from mtpfix.api import explain, override, snapshot
 from mtpfix.checkpoint import jsonfiles, limits
 from mtpfix.checkpoint.index import MOST_FILES, read_index
 from mtpfix.checkpoint.jsonfiles import parse_json
@@ -97,7 +97,7 @@ def test_no_repair_makes_a_file_that_is_not_read_any_more(
         monkeypatch.setattr(limits, "MOST_ENTRIES", len(held))
     else:
         monkeypatch.setattr(jsonfiles, "MAX_TEXT", 500)
-        monkeypatch.setattr(jsonfiles, "MAX_CONFIG_BYTES", max(map(len, (before["config.json"], before[SIDECAR]))))
+        monkeypatch.setattr(jsonfiles, "MAX_CONFIG_BYTES", len(before["config.json"]) + len(before[SIDECAR]))
     read_local(place)
     for _ in range(2):
         with pytest.raises(UnreadableError, match=r"config\.json: .*once it is repaired"):
@@ -144,6 +144,38 @@ def test_files_too_large(monkeypatch: pytest.MonkeyPatch, name: str, raw: bytes,
     with pytest.raises(UnreadableError) as caught:
         parse_json(name, raw)
     assert (told or "a text of") in str(caught.value)  # texts are looked at last
+
+
+@pytest.mark.parametrize(
+    ("limit", "names", "told"),
+    [
+        ("CONFIG_BYTES", (SIDECAR, "quant_config.json", "quantize_config.json"), "bytes of all configs"),
+        ("ALL_BYTES", (SIDECAR, "quant_model_description.json"), "bytes of all JSON files"),
+        ("ALL_BYTES", ("model.safetensors.index.json",), "bytes of all JSON files"),
+        ("ALL_VALUES", (SIDECAR, "quant_model_description.json"), "values of all JSON files"),
+        ("ALL_VALUES", ("model.safetensors.index.json",), "values of all JSON files"),
+    ],
+)
+def test_files_that_are_too_large_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, names: tuple[str, ...], told: str
+) -> None:
+    """Each is small enough; with the limit as high as one of them takes, and half as much again, all are refused."""
+    place = changed(tmp_path / "m")
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps({**config, "more": ["x" * 10] * 6000}))
+    for name in names:
+        held = json.loads((place / name).read_text()) if (place / name).exists() else {}
+        rows = {f"a.{at}.weight": "model.safetensors" for at in range(4000)}
+        held |= {"weight_map": rows} if "index" in name else rows
+        (place / name).write_text(json.dumps(held))
+    assert read_local(place).tensor_count > 0
+    snapshot(place)
+    longest = max((place / name).stat().st_size for name in ("config.json", *names))
+    most = 7500 if limit == "ALL_VALUES" else longest * 3 // 2
+    monkeypatch.setattr(jsonfiles, f"MAX_{limit}", most)
+    for look in (read_local, snapshot):
+        with pytest.raises(UnreadableError, match=rf"with it [0-9,]+ {told} are above the limit of {most:,}"):
+            look(place)
 
 
 def test_an_index_of_another_model_is_not_rewritten(tmp_path: Path) -> None:
