@@ -14,7 +14,7 @@ from functools import lru_cache
 from math import prod
 
 from mtpfix import late
-from mtpfix.frozen import dataclass
+from mtpfix.frozen import NamedTuple, dataclass
 
 MAX_LENGTH = 4000
 MAX_TRIES = 200_000
@@ -30,7 +30,6 @@ _SURE = late.pattern(r"\^?(?!\*)[A-Za-z0-9_.-]*(?:(?:\*(?!\*)|\\[.-])[A-Za-z0-9_
 # What a match of one begins with: a dot that is not escaped is any character.
 _OPENING = late.pattern(r"\^?((?:(?:[A-Za-z0-9_.-]|\\[.-])(?!\*))*)")
 _RUN = late.pattern(r"(?:(?:[A-Za-z0-9_-]|\\[.-])(?!\*))+")
-_ANY_ONE = late.pattern(r"(?<!\\)\.")
 _FEW = frozenset({r"\d", "[0-9]"})
 
 
@@ -109,15 +108,38 @@ def literal_of(pattern: str) -> str:
     return found.literal if isinstance(found, Regex) else ""
 
 
-def opening_of(pattern: str) -> tuple[str, ...]:
-    """What every `re.match` of a pattern begins with: texts between any one character; () where that is not known.
+class Opening(NamedTuple):
+    """What every `re.match` of a pattern begins with.
 
-    Told without compiling the pattern, of one that is surely valid.
+    texts  one after the other, with any one character but a line's end between two; () for none
+    rest   the pattern from there on: where it is a `$` or nothing, the texts are all that a match needs
     """
+
+    texts: tuple[str, ...]
+    rest: str
+
+    def spans(self, name: str) -> int:
+        """How many characters of a name the texts are; -1 where it does not begin with them."""
+        at = 0
+        for text in self.texts:
+            if not name.startswith(text, at):
+                return -1
+            at += len(text) + 1
+        return max(at - 1, 0)
+
+
+def opening_of(pattern: str) -> Opening | None:
+    """The opening of a pattern that is surely valid, told without compiling it; None of any other."""
     found = _OPENING.match(pattern) if is_surely_valid(pattern) else None
-    if found is None or not found[1]:
-        return ()
-    return tuple(_ANY_ONE.sub("\n", found[1]).replace("\\", "").split("\n"))
+    if found is None:
+        return None
+    written, rest = found[1], pattern[found.end() :]
+    if not written:
+        return Opening((), rest)
+    bare = written.replace(r"\.", "\n").replace("\\", "")
+    if "." not in bare:
+        return Opening((bare.replace("\n", "."),), rest)
+    return Opening(tuple([text.replace("\n", ".") for text in bare.split(".")]), rest)
 
 
 @lru_cache(maxsize=1 << 14)

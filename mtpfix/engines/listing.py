@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from itertools import islice, repeat, takewhile
-from operator import itemgetter
+from operator import itemgetter, methodcaller
 from threading import Lock
 from typing import Any, Literal
 
@@ -20,16 +20,18 @@ from mtpfix.engines.base import MatchQuery, places_of
 from mtpfix.frozen import NamedTuple, dataclass, replace
 from mtpfix.model import Answer, Cause, Layer
 from mtpfix.names import brief
-from mtpfix.regexes import MAX_LENGTH, Regex, TooCostly, compiled, is_surely_valid, literal_of, opening_of
+from mtpfix.regexes import MAX_LENGTH, Opening, Regex, TooCostly, compiled, literal_of, opening_of
 
 LONGEST_REASON = 1000  # characters of what an engine says when it raises: a value of the config may be part of it
 _GRAM = 12
-_DIGITS = "0123456789"
+_NO_DIGITS = "".join(letter for letter in map(chr, range(128)) if not letter.isdigit())
 _BEHIND_DOT = chr(ord(".") + 1)
 PLAIN = late.pattern(r"[A-Za-z0-9_.-]+")  # an entry that is a name or a part of one, whoever reads it
 _MOST = 4_000_000  # characters that an index keeps from one list to the next
 _LONGEST = 4000  # characters of an entry that is looked up by a piece; a longer one is part of no real name
+_ENDS = ("", "$")  # of a pattern whose opening is all of it
 _TEXT, _BROKEN = itemgetter(0), itemgetter(3)
+_AT_DOT, _DOTS = methodcaller("partition", "."), methodcaller("count", ".")
 RAISED = (
     ArithmeticError,
     AssertionError,
@@ -85,6 +87,13 @@ def texts(entries: Sequence[Entry]) -> list[str]:
     return found if True not in map(_BROKEN, entries) else [entry.text for entry in entries if not entry.broken]
 
 
+def starting(found: Sequence[str], prefix: str) -> list[int]:
+    """The places of texts that begin with a prefix, which most lists have nowhere."""
+    if prefix not in "\n".join(found):
+        return []
+    return [at for at, text in enumerate(found) if text.startswith(prefix)]
+
+
 def picked(entries: Sequence[Entry], index: int | None) -> Entry | None:
     """The entry that was found, or None for an index past the end. Raises AtEntry where the walk met a broken one."""
     if index is not None and index < len(entries) and not entries[index].broken:
@@ -96,7 +105,10 @@ def picked(entries: Sequence[Entry], index: int | None) -> Entry | None:
 
 def read_keys(value: Mapping[str, Any], pointer: str) -> tuple[Entry, ...]:
     """The keys of a table as entries."""
-    return tuple(Entry(key, f"{pointer}/{escaped(key)}", key) for key in value)
+    whole = "".join(value)
+    steps = map(escaped, value) if "~" in whole or "/" in whole else value
+    places = map(f"{pointer.replace('%', '%%')}/%s".__mod__, steps)
+    return tuple(map(partial(tuple.__new__, Entry), zip(value, places, value, repeat(False), strict=False)))
 
 
 def unique(entries: Iterable[Entry]) -> tuple[Entry, ...]:
@@ -262,13 +274,14 @@ class Index:
 
     def _with(self, fresh: set[str]) -> Mapping[str, Sequence[str]]:
         seen, table = self._held
-        size = sum(map(len, fresh.difference(seen)))
+        new = fresh.difference(seen)
+        size = sum(map(len, new))
         if self._size + size > _MOST:
-            (seen, table), size = (set(), {}), sum(map(len, fresh))
+            (seen, table), new, size = (set(), {}), fresh, sum(map(len, fresh))
             if size <= _MOST:
                 self._held, self._size = (seen, table), 0
-        for text in fresh.difference(seen):
-            table.setdefault(self._key(text), []).append(text)
+        for text, key in zip(new, map(self._key, new), strict=True):
+            table.setdefault(key, []).append(text)
         seen |= fresh
         self._size += size if table is self._held[1] else 0
         return table
@@ -283,8 +296,10 @@ class Within:
         self._texts = tuple(texts)
         self._first = first_of(self._texts)
         self._places: dict[str, list[int]] = {}
-        sized = [text for text in self._first if _GRAM <= len(text) <= _LONGEST]
-        self._short = [text for text in self._first if not _GRAM <= len(text) <= _LONGEST]
+        sizes = list(map(len, self._first))
+        fits = min(sizes, default=0) >= _GRAM and max(sizes, default=0) <= _LONGEST  # as most lists
+        sized = list(self._first) if fits else [text for text in self._first if _GRAM <= len(text) <= _LONGEST]
+        self._short = [] if fits else [text for text in self._first if not _GRAM <= len(text) <= _LONGEST]
         self._grams = _GRAMS.of(sized) if sized else {}
 
     def _parts(self, text: str) -> Iterator[str]:
@@ -310,7 +325,7 @@ class Within:
 
 def _gram(text: str) -> str:
     """The characters around the last digit: what tells the entries of one list apart."""
-    digit = max(map(text.rfind, _DIGITS))
+    digit = len(text.rstrip(_NO_DIGITS)) - 1
     digit = len(text) if digit < 0 else digit
     start = min(max(digit - _GRAM // 2, 0), len(text) - _GRAM)
     return text[start : start + _GRAM]
@@ -322,14 +337,12 @@ _GRAMS = Index(_gram)
 class Runs:
     """Entries that are a run of whole dotted components of a text."""
 
-    __slots__ = ("_heads", "_index")
+    __slots__ = ("_heads", "_index", "_lengths")
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._index = first_of(tuple(texts))
-        heads: dict[str, set[int]] = {}
-        for head, length in set(map(_head, self._index)):
-            heads.setdefault(head, set()).add(length)
-        self._heads = {head: tuple(lengths) for head, lengths in heads.items()}
+        self._heads = frozenset(map(_TEXT, map(_AT_DOT, self._index)))
+        self._lengths = [count + 1 for count in set(map(_DOTS, self._index))]
 
     def first(self, text: str) -> int | None:
         """The index of the first entry that is a run of the text's components."""
@@ -337,17 +350,11 @@ class Runs:
         heads, known = self._heads, self._index
         best: int | None = None
         for at, part in enumerate(parts):
-            for length in heads.get(part, ()):
+            for length in self._lengths if part in heads else ():
                 found = known.get(".".join(parts[at : at + length]))
                 if found is not None and (best is None or found < best):
                     best = found
         return best
-
-
-@lru_cache(maxsize=16384)
-def _head(text: str) -> tuple[str, int]:
-    """The first component of a text, and how many it has."""
-    return text.partition(".")[0], text.count(".") + 1
 
 
 class Ends:
@@ -388,7 +395,7 @@ class Pattern:
 
     problem  why it cannot be compiled, None where it can
     source   of one that certainly can, and is compiled once a text holds the needle
-    opening  what a match from the start begins with, see `opening_of`
+    opening  what a match from the start begins with, where that is known
     """
 
     entry: Entry
@@ -396,7 +403,7 @@ class Pattern:
     regex: Regex | None
     problem: Exception | None = None
     source: str = ""
-    opening: tuple[str, ...] = ()
+    opening: Opening | None = None
 
     def meets(self, test: str, text: str) -> bool:
         """Whether `match`, `fullmatch` or `search` succeeds. Raises AtEntry where the engine raises or hangs."""
@@ -404,6 +411,9 @@ class Pattern:
             raise AtEntry(self.problem or ValueError(), self.entry)
         if self.needle not in text:
             return False
+        if self.opening and self.opening.rest in _ENDS and test != "search" and "\n" not in text:
+            end = self.opening.spans(text)
+            return end == len(text) or (end >= 0 and test == "match" and not self.opening.rest)
         try:
             return bool(getattr(self.regex or compiled(self.source), test)(text))
         except TooCostly as problem:
@@ -415,9 +425,13 @@ def pattern_of(entry: Entry, source: str, inner: str = "") -> Pattern:
 
     inner  a pattern that every match of the source must hold a match of, if it is one; then the source is one too
     """
+    opening = opening_of(inner or source)
+    if opening and source and len(source) <= MAX_LENGTH:
+        whole = opening.rest in _ENDS and opening.texts and not inner
+        if inner and opening.rest in _ENDS:  # of the source more comes behind it
+            opening = Opening(opening.texts, source)
+        return Pattern(entry, "" if whole else literal_of(inner or source), None, None, source, opening)
     needle = literal_of(inner or source)
-    if source and is_surely_valid(inner or source) and len(source) <= MAX_LENGTH:
-        return Pattern(entry, needle, None, None, source, opening_of(inner or source))
     try:
         return Pattern(entry, needle, compiled(source))
     except (re.error, TooCostly) as problem:
@@ -435,8 +449,8 @@ class Patterns:
         self._always: list[int] = []
         needled: list[tuple[int, str]] = []
         for index, pattern in self._patterns.items():
-            if pattern.opening:
-                self._openings.rest.append((index, pattern.opening))
+            if pattern.opening and pattern.opening.texts:
+                self._openings.add(index, pattern.opening.texts)
             elif pattern.needle:
                 needled.append((index, pattern.needle))
             else:
@@ -478,7 +492,7 @@ class Segments:
             size = len(pattern)
             if size not in self._sized:
                 self._sized[size] = _Node()
-            self._sized[size].rest.append((index, pattern.split(".")))
+            self._sized[size].add(index, pattern.split("."))
 
     def first(self, text: str, below: int) -> int:
         """The first index below `below` whose pattern matches and stops before or behind a dot, or at the end."""
@@ -491,16 +505,22 @@ class Segments:
 class _Node:
     """A segment: what may follow it, by length and text, and the patterns that end with it, the first one first.
 
-    rest  patterns that were not looked at yet, with all their segments
+    Patterns that were not looked at yet wait with all their segments: a tree grows as far as texts lead into it.
     """
 
-    __slots__ = ("_children", "_depth", "ends", "rest")
+    __slots__ = ("_children", "_depth", "_waiting", "ends")
 
     def __init__(self, depth: int = 0) -> None:
         self.ends: list[int] = []
-        self.rest: list[tuple[int, Sequence[str]]] = []
-        self._children: dict[int, dict[str, _Node]] = {}
+        self._waiting: list[tuple[int, Sequence[str]]] | None = None
+        self._children: dict[int, dict[str, _Node]] | None = None
         self._depth = depth
+
+    def add(self, index: int, segments: Sequence[str]) -> None:
+        """A pattern below this segment."""
+        if self._waiting is None:
+            self._waiting = []
+        self._waiting.append((index, segments))
 
     def reached(self, text: str) -> Iterator[_Node]:
         """The nodes with which patterns end that match from the start of a text on."""
@@ -515,18 +535,19 @@ class _Node:
                     ways.append((child, at + length + 1))
 
     def _grown(self) -> dict[int, dict[str, _Node]]:
-        depth, children = self._depth, self._children
-        for index, segments in self.rest:
+        depth = self._depth
+        children = self._children = {} if self._children is None else self._children
+        for index, segments in self._waiting or ():
             segment = segments[depth]
             held = children.setdefault(len(segment), {})
             child = held.get(segment)
             if child is None:
                 child = held[segment] = _Node(depth + 1)
             if depth + 1 < len(segments):
-                child.rest.append((index, segments))
+                child.add(index, segments)
             else:
                 child.ends.append(index)
-        self.rest = []
+        self._waiting = None
         return children
 
 

@@ -126,7 +126,7 @@ def test_rules_are_compiled_where_a_name_begins_like_them(monkeypatch: pytest.Mo
     assert patterns.first("match", ("rules.71.mlp",), len(sources)) == 71 * len(forms)
     assert patterns.first("match", ("rules-7.ab",), len(sources)) == 7 * len(forms) + 3
     assert patterns.first("match", ("other.71.mlp",), len(sources)) == len(sources)
-    assert set(tried) == {form.format(number) for number, form in ((71, forms[0]), (7, forms[3]))}
+    assert tried == [forms[3].format(7)]  # of the others the text tells
 
 
 @given(TEXTS)
