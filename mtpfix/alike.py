@@ -144,8 +144,11 @@ class Mentions:
 
     def read(self, place: str, items: Iterable[tuple[str, str]], inner: frozenset[str]) -> None:
         """The texts of one list with their values. `inner`: numbers that stand in names a second time. Raises Wild."""
-        others, seen = 0, self.seen
+        others, seen, digit = 0, self.seen, _DIGIT.search
         for text, value in items:
+            if digit(text) is None and not text.startswith("re:"):
+                others += 1
+                continue
             found, digits, rest = seen[text] if text in seen else self._runs(text)
             if rest and digits not in inner:
                 self.named.setdefault(digits, []).append((place, rest, others, value))
@@ -221,8 +224,9 @@ class Alike:
 
         but  indices that need not be looked at
         """
-        away = self.numbers - {number for _, number in self.members}
-        return tuple(at for at, text in enumerate(texts) if away and at not in but and _names(text, away))
+        away, digit = self.numbers - {number for _, number in self.members}, _DIGIT.search
+        numbered = ((at, text) for at, text in enumerate(texts if away else ()) if digit(text))
+        return tuple(at for at, text in numbered if at not in but and _names(text, away))
 
 
 def _names(text: str, numbers: frozenset[str] | set[str]) -> bool:

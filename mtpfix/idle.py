@@ -11,9 +11,10 @@ An engine that looks at the last part of an entry alone reads no number: entries
 Should there be more of that kind, the first one has all the effect, so that nothing else shows until it is taken out:
 a list from which one goes that may have stood for others is worked out once more, with all of them (`World.hides`).
 
-Not all digits of a text are literal. Entries with other signs than those of a plain name, of an escaped dot and of a
-star are left alone. To a regular expression a digit with a star behind it may be missing, so that what stands before it
-is all that an entry needs: `17*` and `18*` do the same where no name has a 17 or an 18, but not the same as `27*`.
+Not all digits of a text are literal. Entries with other signs than those of a plain name, of an escaped dot, of a
+star, and of anchors at both ends are left alone. To a regular expression a digit with a star behind it may be missing,
+so that what stands before it is all that an entry needs: `17*` and `18*` do the same where no name has a 17 or an 18,
+but not the same as `27*`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from mtpfix.frozen import dataclass
 from mtpfix.modules import EXPERT_NUMBER
 
 MANY = 200  # entries from which on it pays to look for them
-_SIMPLE = late.pattern(r"(?:re:|[-+]:)?(?:[A-Za-z0-9_.*#-]|\\[.-])+")
+_SIMPLE = late.pattern(r"(?:re:|[-+]:)?\^?(?:[A-Za-z0-9_.*#-]|\\[.-])+\$?")
 _NUMBERS = late.pattern(r"[0-9]+")
 _LITERAL = late.pattern(r"([0-9]+)(\*?)")
 _WORD = late.pattern(r"(?:^|[^A-Za-z_])([A-Za-z_]+)\\?\.$")

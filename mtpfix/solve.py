@@ -367,7 +367,7 @@ class Solver:
         without any entry may mean something of its own.
         """
         idle, asked = set(self._idle), self._asked_words()
-        rest = {at: text for at, text in self._live if at not in idle and not asked.issuperset(_words(text))}
+        rest = {at: text for at, text in self._live if at not in idle and not _has_only(asked, text)}
         for _ in range(ROUNDS):
             if len(rest) < 2:
                 break
@@ -976,6 +976,13 @@ def _words(text: str) -> Iterator[str]:
     for found in _WORD.finditer(text):
         if not text.endswith("experts.", 0, found.start()):
             yield found[0]
+
+
+def _has_only(known: frozenset[str], text: str) -> bool:
+    """Whether all words and numbers of a text are known."""
+    if "*" not in text and "experts." not in text:
+        return known.issuperset(filter(None, text.split(".")))
+    return known.issuperset(_words(text))
 
 
 def _halves(answer: Answer) -> bool:

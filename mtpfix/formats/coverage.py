@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import repeat
 
 from mtpfix.formats.base import Anchors, Format, Where
 
@@ -22,17 +23,20 @@ class Coverage:
         self._others: list[str] = []
         self._known: dict[str, bool] = {}
         read = fmt.anchors
-        for entry in dict.fromkeys(entries):
-            anchors = _anchors(read, entry)
+        listed = dict.fromkeys(entries)
+        for entry, anchors in zip(listed, map(_anchors, repeat(read), listed), strict=False):
             if anchors is None:
                 self._others.append(entry)
                 continue
             for where, text in anchors:
-                self._add(where, text)
+                if where == "whole":  # as most
+                    self._whole.add(text)
+                else:
+                    self._add(where, text)
 
     def _add(self, where: Where, text: str) -> None:
-        if where in ("whole", "part"):
-            (self._whole if where == "whole" else self._parts).add(text)
+        if where == "part":
+            self._parts.add(text)
         elif where == "run":
             self._runs.setdefault(text.count(".") + 1, set()).add(text)
         elif where == "within":

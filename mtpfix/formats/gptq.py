@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach, at, regex_matches
+from mtpfix.regexes import opening_of
 
 
 class Gptq:
@@ -36,7 +37,15 @@ class Gptq:
         return entry.startswith("-:") and regex_matches(entry.removeprefix("-:"), name)
 
     def anchors(self, entry: str) -> Anchors | None:
-        return None if entry.startswith("-:") else ()
+        if not entry.startswith("-:"):
+            return ()
+        opening = opening_of(entry.removeprefix("-:"))
+        if opening is None or len(opening.texts) != 1:
+            return None
+        text = opening.texts[0]
+        if opening.rest == "$":  # stands before a last line's end too
+            return (("whole", text), ("whole", f"{text}\n"))
+        return (("start", text),) if opening.rest in ("", ".*") else None
 
     def container(self) -> bool:
         return True

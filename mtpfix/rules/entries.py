@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from mtpfix import late
 from mtpfix.formats.base import Format, regex_matches
-from mtpfix.regexes import is_valid
+from mtpfix.regexes import is_surely_valid, is_valid, literal_of
 
 _WRAPPERS = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 _WRAPPED = late.pattern(r"^(?:(?:model|language_model)\\?\.)+")
@@ -20,28 +20,36 @@ _STRAY = late.pattern(r"(^|[^.*\\])\.\.+(?=[^.*]|$)|^\.(?!\*)")
 
 def means(entry: str, name: str) -> bool:
     """Whether somebody who wrote this entry meant this module, whatever dialect and prefix they used."""
-    kind, text = _reading(entry)
+    kind, text, needle = _reading(entry)
     bare = _bare(name)
     if kind == "regex":
-        return any(_regex_means(text, each) for each in (name, bare))
+        return (needle in name or needle in bare) and any(_regex_means(text, each) for each in (name, bare))
     return _glob_means(text, bare)
 
 
 def meant(entries: Iterable[str], name: str) -> list[str]:
     """The entries that are meant for a module. A plain one is a row of whole components of its name."""
-    ends = tuple(_bare(name).split("."))
-    likely = (entry for entry in entries if entry.endswith(ends) or not _PLAIN.fullmatch(entry))
+    ends, entries = tuple(_bare(name).split(".")), tuple(entries)
+    odd = _not_plain(entries)
+    likely = (entry for entry in entries if entry.endswith(ends) or entry in odd)
     return [entry for entry in likely if means(entry, name)]
 
 
+@lru_cache(maxsize=4)  # a list is asked for one module after the other
+def _not_plain(entries: tuple[str, ...]) -> frozenset[str]:
+    return frozenset([entry for entry in entries if not _PLAIN.fullmatch(entry)])
+
+
 @lru_cache(maxsize=65536)
-def _reading(entry: str) -> tuple[str, str]:
-    """Whether an entry is meant as a `regex` or as a `glob`, and what of it counts."""
+def _reading(entry: str) -> tuple[str, str, str]:
+    """Whether an entry is meant as a `regex` or as a `glob`, what of it counts, and what a name must hold for that."""
     text = entry[2:] if entry.startswith(("-:", "+:")) else entry
     bare = "\\" in text or text.startswith((".*", "("))  # AutoRound's patterns have no mark of their own
     if bare or text.startswith("re:") or entry.startswith(("-:", "+:")):
-        return "regex", text.removeprefix("re:")
-    return "glob", _bare(text)
+        text = text.removeprefix("re:")
+        loose = _loose(text)
+        return "regex", text, literal_of(loose) if is_surely_valid(text) and is_surely_valid(loose) else ""
+    return "glob", _bare(text), ""
 
 
 @lru_cache(maxsize=65536)
@@ -70,10 +78,14 @@ def _glob_means(wanted: str, bare: str) -> bool:
 
 
 def _regex_means(pattern: str, name: str) -> bool:
-    text = pattern.lstrip("^")
-    loose = _WRAPPED.sub("", text)
+    text, loose = pattern.lstrip("^"), _loose(pattern)
     front = "" if loose != text and loose.startswith("layers") else ".*"
     return regex_matches(pattern, name) or regex_matches(front + loose, name)
+
+
+def _loose(pattern: str) -> str:
+    """A pattern without its start and the wrappers in it."""
+    return _WRAPPED.sub("", pattern.lstrip("^"))
 
 
 def malformed(fmt: Format, entry: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtpfix.engines.listing import Entry, Patterns, Within, firsts, pattern_of, picked, tails
+from mtpfix.engines.listing import Entry, Patterns, Within, firsts, pattern_of, picked, starting, tails
 from mtpfix.engines.sglang.switches import on
 from mtpfix.model import Packed
 
@@ -11,11 +11,8 @@ REGEX = "re:"
 
 def regexes(entries: tuple[Entry, ...]) -> Patterns:
     """The `re:` entries of a list."""
-    return Patterns(
-        (index, pattern_of(entry, entry.text.removeprefix(REGEX)))
-        for index, entry in enumerate(entries)
-        if entry.text.startswith(REGEX)
-    )
+    tried = ((at, entries[at]) for at in starting([entry.text for entry in entries], REGEX))
+    return Patterns((at, pattern_of(entry, entry.text.removeprefix(REGEX))) for at, entry in tried)
 
 
 class Names:

@@ -38,8 +38,8 @@ def _found(config: Mapping[str, Any]) -> tuple[Entry, ...]:
 
 
 def _both_spellings(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    bare = [entry._replace(text=entry.text.removeprefix("model.")) for entry in sound(entries)]
-    return tuple(copy for entry in bare for copy in (entry, entry._replace(text="model." + entry.text)))
+    rows = [(text.removeprefix("model."), pointer, written) for text, pointer, written, _ in sound(entries)]
+    return tuple([Entry(front + text, where, written) for text, where, written in rows for front in ("", "model.")])
 
 
 def _ignored(config: Mapping[str, Any], both_spellings: bool, mappers: tuple[Mapper, ...]) -> tuple[Entry, ...]:

@@ -8,11 +8,24 @@ from typing import Any
 
 from mtpfix.engines import quark_schemes
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Entry, Rule, firsts, picked, plain, quantized, read_list, unique
+from mtpfix.engines.listing import (
+    Below,
+    Entry,
+    Patterns,
+    Rule,
+    firsts,
+    picked,
+    plain,
+    quantized,
+    read_list,
+    texts,
+    unique,
+)
 from mtpfix.engines.sglang.ct_lists import REGEX, agreed, regexes
 from mtpfix.engines.sglang.names import mapped, mapped_keys, with_unwrapped
 from mtpfix.engines.sglang.switches import on
-from mtpfix.model import Answer, Layer, Packed
+from mtpfix.frozen import NamedTuple
+from mtpfix.model import Answer, Layer, Mapper, Packed
 
 _NEVER = "the method leaves this kind of layer alone"
 _FP8 = ("fp8_e4m3", "fp8_e4m3fn")
@@ -40,20 +53,39 @@ def _check_kv_cache(config: Mapping[str, Any], group: Any) -> None:
         raise ValueError("the KV cache layers have no config, or different ones")
 
 
+class _Searched(NamedTuple):
+    """A list made ready to be searched: its names, its patterns, what lies below a name."""
+
+    entries: tuple[Entry, ...]
+    exact: Mapping[str, int]
+    patterns: Patterns
+    tree: Below
+
+
+def _searched(config: Mapping[str, Any], mappers: tuple[Mapper, ...], unwraps: bool) -> _Searched:
+    entries = read_list(config.get("exclude", []), "/exclude")
+    if mappers:
+        entries = mapped(entries, mappers)
+        entries = unique(with_unwrapped(entries)) if unwraps else entries
+    exact = firsts(entries)
+    tried = [text for text in exact if text.startswith(REGEX)] if REGEX in "".join(exact) else ()
+    for text in tried:
+        del exact[text]
+    return _Searched(entries, exact, regexes(entries), Below(texts(entries)))
+
+
 class _Excluded:
     """`should_ignore_layer` of Quark: the name itself or a `re:` pattern from its start.
 
     Up to 0.5.20 a fused name is never looked up itself; from 0.5.21 it is, and an entry below `X.experts` excludes it.
     """
 
-    __slots__ = ("_direct", "_entries", "_exact", "_packed", "_patterns")
+    __slots__ = ("_direct", "_entries", "_exact", "_packed", "_patterns", "_tree")
 
-    def __init__(self, entries: tuple[Entry, ...], packed: Packed, direct: bool) -> None:
-        self._entries = entries
+    def __init__(self, made: _Searched, packed: Packed, direct: bool) -> None:
+        self._entries, self._exact, self._patterns, self._tree = made
         self._packed = packed
         self._direct = direct
-        self._exact = {text: index for text, index in firsts(entries).items() if not text.startswith(REGEX)}
-        self._patterns = regexes(entries)
 
     def first(self, name: str) -> Entry | None:
         """The entry that excludes a layer, or None. Raises ValueError where shards differ, AtEntry for bad patterns."""
@@ -75,7 +107,8 @@ class _Excluded:
     def _below(self, name: str) -> Entry | None:
         if not name.endswith(".experts"):
             return None
-        return next((entry for entry in self._entries if entry.text.startswith(name + ".")), None)
+        found = self._tree.first(name)
+        return None if found is None else next(entry for entry in self._entries if entry.text == found)
 
 
 class _Quark:
@@ -86,12 +119,10 @@ class _Quark:
         later = on("quark-default-list", release)
         if config.get("exclude") is None and ("exclude" in config or not later):
             raise TypeError("a null exclude list cannot be searched")
-        entries = read_list(config.get("exclude", []), "/exclude")
-        if query.mappers and on("quark-mapper", release):
-            entries = mapped(entries, query.mappers)
-            entries = unique(with_unwrapped(entries)) if on("quark-language-model", release) else entries
+        read = query.mappers if on("quark-mapper", release) else (), on("quark-language-model", release)
+        made = query.once(("sglang quark", *read), lambda: _searched(config, *read))
         self._packed = query.packed
-        self._excluded = _Excluded(entries, query.packed, on("quark-direct", release))
+        self._excluded = _Excluded(made, query.packed, on("quark-direct", release))
         layers: Any = config.get("layer_quant_config")
         if query.mappers and layers and on("quark-expert-entries", release):
             layers = {name: value for name, (_, value) in mapped_keys(layers, query.mappers).items()}

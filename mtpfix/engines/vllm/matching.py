@@ -7,22 +7,25 @@ An entry that is no text stands for the exception that it causes as soon as the 
 from __future__ import annotations
 
 import re
+import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from functools import lru_cache
 from itertools import accumulate, compress
 from operator import itemgetter, methodcaller
 
-from mtpfix.engines.listing import Below, Index
+from mtpfix.engines.listing import AtEntry, Below, Index, Pattern, pattern_of
+from mtpfix.engines.listing import Entry as Written
+from mtpfix.engines.listing import Patterns as Tried
 from mtpfix.engines.vllm.answers import Refusal
 from mtpfix.engines.vllm.entries import Entry
 from mtpfix.model import Packed
-from mtpfix.regexes import Regex, TooCostly, compiled
 
 Find = Callable[[str], Entry | None]
 _MANY = 32
 _NAME = itemgetter(0)
+_NOBODY = Written("", "", "")  # whose pattern it is: what goes wrong with it is raised without
 _DOTS = methodcaller("count", ".")
 
 
@@ -262,7 +265,10 @@ def experts_of(entries: Sequence[Entry]) -> Holding:
     return Holding(_with_experts(entries))
 
 
-def _with_experts(entries: Iterable[Entry]) -> list[Entry]:
+def _with_experts(entries: Sequence[Entry]) -> list[Entry]:
+    names = list(map(_NAME, entries))
+    if set(map(type, names)) <= {str} and "experts" not in "\n".join(names):
+        return []
     return [entry for entry in entries if not isinstance(entry.name, str) or "experts" in entry.name]
 
 
@@ -289,19 +295,30 @@ class Patterns:
     """
 
     def __init__(self, entries: Iterable[Entry], *, exhaustive: bool = False) -> None:
-        literal: list[Entry] = []
-        self._regexes: list[tuple[Entry, Regex]] = []
+        kept = list(entries)
+        self.literal: list[Entry] = [] if _may_have_patterns(kept) else kept
         self._bad: tuple[Entry, Exception] | None = None
+        self._regexes: dict[int, Entry] = {}
+        self._patterns = Tried(self._read(kept) if kept is not self.literal else ())
+        self._exact = Exact(self.literal)
+        self._exhaustive = exhaustive
+
+    def _read(self, entries: Iterable[Entry]) -> Iterator[tuple[int, Pattern]]:
+        """The patterns by the places of their entries; puts all other entries where they belong."""
         for entry in entries:
             try:
-                if entry.name.startswith("re:"):
-                    self._regexes.append((entry, compiled(entry.name[3:])))
-                else:
-                    literal.append(entry)
-            except (AttributeError, TypeError, re.error, TooCostly) as problem:
+                if not entry.name.startswith("re:"):
+                    self.literal.append(entry)
+                    continue
+            except (AttributeError, TypeError) as problem:
                 self._bad = self._bad or (entry, problem)
-        self._exact = Exact(literal)
-        self._exhaustive = exhaustive
+                continue
+            pattern = pattern_of(_NOBODY, entry.name[3:])
+            if pattern.problem is None:
+                self._regexes[entry.order] = entry
+                yield entry.order, pattern
+            else:
+                self._bad = self._bad or (entry, pattern.problem)
 
     def find(self, name: str) -> Entry | None:
         equal = self._exact.find(name)
@@ -311,9 +328,14 @@ class Patterns:
         return found
 
     def _regex(self, name: str, equal: Entry | None) -> Entry | None:
-        for entry, regex in self._regexes:
-            if equal is not None and equal.order < entry.order:
-                return None
-            if regex.literal in name and regex.match(name):
-                return entry
-        return None
+        below = sys.maxsize if equal is None else equal.order
+        try:
+            return self._regexes.get(self._patterns.first("match", (name,), below))
+        except AtEntry as found:
+            raise found.problem.with_traceback(None) from None
+
+
+def _may_have_patterns(entries: Sequence[Entry]) -> bool:
+    """Whether some entry may begin with `re:`, or is no text."""
+    names = list(map(_NAME, entries))
+    return not set(map(type, names)) <= {str} or "re:" in "\n".join(names)

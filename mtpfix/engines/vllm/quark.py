@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase, translate
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
@@ -57,7 +58,7 @@ class Quark:
         _map_all_lists(config, mappers, release)
         self._packed = query.packed
         self._whole_name_wins = on("fused-patterns", release)
-        made = partial(_excluded_by, config, mappers, exhaustive=self._whole_name_wins)
+        made = partial(_excluded_by, query, mappers, exhaustive=self._whole_name_wins)
         found = query.once(("vllm quark", mappers, self._whole_name_wins), made)
         self._patterns, self._equal, self._below = found
         self._children = on("quark-expert-children", release)
@@ -94,15 +95,20 @@ class Quark:
 
 
 def _excluded_by(
-    config: Mapping[str, Any], mappers: Sequence[Mapper], *, exhaustive: bool
+    query: MatchQuery, mappers: Sequence[Mapper], *, exhaustive: bool
 ) -> tuple[Patterns, Exact, Ancestors]:
     """The entries of `exclude`, and those of them that are names, ready to be searched."""
-    excluded = read(config.get("exclude"), "/exclude")
-    texts = all(isinstance(entry.name, str) for entry in excluded)
-    entries = numbered(mapped(excluded, mappers) if texts else excluded)
-    patterns = Patterns(entries, exhaustive=exhaustive)
-    literal = [entry for entry in entries if not entry.name.startswith("re:")]
-    return patterns, Exact(literal), Ancestors(literal)
+    excluded = query.once(("vllm quark list",), lambda: read(query.config.get("exclude"), "/exclude"))
+    texts = set(map(type, map(itemgetter(0), excluded))) <= {str}
+    renamed = mapped(excluded, mappers) if texts else excluded
+    entries = excluded if renamed is excluded else numbered(renamed)
+
+    def made() -> tuple[Patterns, Exact, Ancestors]:
+        patterns = Patterns(entries, exhaustive=exhaustive)
+        literal = patterns.literal if texts else [entry for entry in entries if not entry.name.startswith("re:")]
+        return patterns, Exact(literal), Ancestors(literal)
+
+    return query.once(("vllm quark entries", entries, exhaustive), made) if texts else made()
 
 
 def _layer_configs(config: Mapping[str, Any], mappers: Sequence[Mapper], packed: Packed) -> LayerConfigs:
