@@ -214,6 +214,7 @@ class Solver:
         self._leaves = tuple(leaves_beside(world, judge) for judge in self.judges)
         self._plain: dict[tuple[int, int], set[str]] = {}
         self._matchers: dict[tuple[int, tuple[int, ...]], Matcher] = {}
+        self._coverage: tuple[tuple[str, ...], Coverage] | None = None
         self._without: dict[tuple[int, tuple[int, ...]], tuple[Mapping[str, Any], dict[Any, Any]]] = {}
         lost = colliding(benches)
         self._ceded = {at for at, taken in enumerate(seats) if taken[:2] in lost}
@@ -612,7 +613,7 @@ class Solver:
         """What is to be spelled, each with its alternatives; subtrees from a number of dots in their name on."""
         if not wanted:
             return []
-        covered, held = Coverage(self.fmt, self._without_doubles(kept)), frozenset(kept)
+        covered, held = self._covered_by(kept), frozenset(kept)
 
         def exactly(name: str) -> bool:
             return name in held or not held.isdisjoint(self.fmt.spellings(name, "leaf", kept)[:1])
@@ -627,6 +628,12 @@ class Solver:
             *(self._spelled(node, "faithful", kept) for node in nodes),
             *(self._spelled(node, "stripped", kept) for node in self._nodes(bare, "draft", depth)),
         ]
+
+    def _covered_by(self, kept: tuple[str, ...]) -> Coverage:
+        """What some entries cover in the format's own reading; the last answer is kept, as one list is asked often."""
+        if self._coverage is None or self._coverage[0] != kept:
+            self._coverage = kept, Coverage(self.fmt, self._without_doubles(kept))
+        return self._coverage[1]
 
     def _completed(
         self, removed: tuple[int, ...], added: tuple[Added, ...], kept: tuple[str, ...]
@@ -657,9 +664,9 @@ class Solver:
 
         SGLang takes some leaves of latent attention for those of every layer.
         """
-        covered = Coverage(self.fmt, (*self._without_doubles(kept), *self._entries(added)))
+        covered, more = self._covered_by(kept), Coverage(self.fmt, self._entries(added))
         still = self._missing_names(self._try(removed, self._entries(added)))
-        stuck = {name for name in still if not covered(name)}
+        stuck = {name for name in still if not (covered(name) or more(name))}
         nothing = frozenset[str]().__contains__
         leaves = merged(self._leaf(unit, unit.name, nothing, stuck) for unit in self.world.units) if stuck else []
         return [self._spelled(node, "faithful", kept) for part in PARTS for node in self._nodes(leaves, part)]

@@ -10,8 +10,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice, repeat, takewhile
-from operator import itemgetter, methodcaller
+from itertools import compress, islice, repeat, takewhile
+from operator import itemgetter, methodcaller, not_
 from threading import Lock
 from typing import Any, Literal
 
@@ -297,9 +297,9 @@ class Within:
         self._first = first_of(self._texts)
         self._places: dict[str, list[int]] = {}
         sizes = list(map(len, self._first))
-        fits = min(sizes, default=0) >= _GRAM and max(sizes, default=0) <= _LONGEST  # as most lists
-        sized = list(self._first) if fits else [text for text in self._first if _GRAM <= len(text) <= _LONGEST]
-        self._short = [] if fits else [text for text in self._first if not _GRAM <= len(text) <= _LONGEST]
+        fit = [_GRAM <= size <= _LONGEST for size in sizes]
+        sized = list(compress(self._first, fit))
+        self._short = list(compress(self._first, map(not_, fit)))
         self._grams = _GRAMS.of(sized) if sized else {}
 
     def _parts(self, text: str) -> Iterator[str]:
@@ -326,7 +326,8 @@ class Within:
 def _gram(text: str) -> str:
     """The characters around the last digit: what tells the entries of one list apart."""
     digit = len(text.rstrip(_NO_DIGITS)) - 1
-    digit = len(text) if digit < 0 else digit
+    if digit < 0:
+        return text[-_GRAM:]
     start = min(max(digit - _GRAM // 2, 0), len(text) - _GRAM)
     return text[start : start + _GRAM]
 
@@ -484,22 +485,27 @@ class Segments:
     one length are a tree of segments, which grows as far as texts lead into it.
     """
 
-    __slots__ = ("_sized",)
+    __slots__ = ("_trees", "_waiting")
 
     def __init__(self, patterns: Iterable[tuple[int, str]]) -> None:
-        self._sized: dict[int, _Node] = {}
+        self._waiting: dict[int, list[tuple[int, str]]] = {}
+        self._trees: dict[int, _Node] = {}
         for index, pattern in patterns:
-            size = len(pattern)
-            if size not in self._sized:
-                self._sized[size] = _Node()
-            self._sized[size].add(index, pattern.split("."))
+            self._waiting.setdefault(len(pattern), []).append((index, pattern))
 
     def first(self, text: str, below: int) -> int:
         """The first index below `below` whose pattern matches and stops before or behind a dot, or at the end."""
         for end in _boundaries(text):
-            if end in self._sized:
-                below = min((below, *(node.ends[0] for node in self._sized[end].reached(text))))
+            if end in self._waiting:
+                below = min((below, *(node.ends[0] for node in self._tree(end).reached(text))))
         return below
+
+    def _tree(self, size: int) -> _Node:
+        if size not in self._trees:
+            self._trees[size] = _Node()
+            for index, pattern in self._waiting[size]:
+                self._trees[size].add(index, pattern.split("."))
+        return self._trees[size]
 
 
 class _Node:

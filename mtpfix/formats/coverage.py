@@ -40,8 +40,9 @@ class Coverage:
         elif where == "run":
             self._runs.setdefault(text.count(".") + 1, set()).add(text)
         elif where == "within":
-            inner = text[text.find(".") + 1 : text.rfind(".")] if text.count(".") > 1 else ""
-            self._inner.setdefault(max(text.count(".") - 1, 0), {}).setdefault(inner, []).append(text)
+            first, last = text.find("."), text.rfind(".")
+            length, inner = (text.count(".") - 1, text[first + 1 : last]) if first < last else (0, "")
+            self._inner.setdefault(length, {}).setdefault(inner, []).append(text)
         else:
             table = self._starts if where == "start" else self._ends
             table.setdefault(len(text), set()).add(text)

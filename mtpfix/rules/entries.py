@@ -15,6 +15,7 @@ _WRAPPERS = ("model.language_model.", "language_model.model.", "language_model."
 _WRAPPED = late.pattern(r"^(?:(?:model|language_model)\\?\.)+")
 _WILD = frozenset("*?[")
 _PLAIN = late.pattern(r"[A-Za-z0-9_.-]*[A-Za-z0-9_-]")
+_PATH = late.pattern(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _STRAY = late.pattern(r"(^|[^.*\\])\.\.+(?=[^.*]|$)|^\.(?!\*)")
 
 
@@ -31,13 +32,14 @@ def meant(entries: Iterable[str], name: str) -> list[str]:
     """The entries that are meant for a module. A plain one is a row of whole components of its name."""
     ends, entries = tuple(_bare(name).split(".")), tuple(entries)
     odd = _not_plain(entries)
-    likely = (entry for entry in entries if entry.endswith(ends) or entry in odd)
+    likely = [entry for entry in entries if entry.endswith(ends) or entry in odd]
     return [entry for entry in likely if means(entry, name)]
 
 
 @lru_cache(maxsize=4)  # a list is asked for one module after the other
 def _not_plain(entries: tuple[str, ...]) -> frozenset[str]:
-    return frozenset([entry for entry in entries if not _PLAIN.fullmatch(entry)])
+    plain = _PLAIN.fullmatch
+    return frozenset([entry for entry in entries if plain(entry) is None])
 
 
 @lru_cache(maxsize=65536)
@@ -90,6 +92,8 @@ def _loose(pattern: str) -> str:
 
 def malformed(fmt: Format, entry: str) -> str:
     """Why an entry can never match, or breaks an engine, in words; "" for a sound one."""
+    if _PATH.fullmatch(entry):  # as most are
+        return ""
     if not entry.strip():
         return "it is empty"
     if fmt.name == "modelopt" and not entry.startswith("re:") and _is_stray(entry):

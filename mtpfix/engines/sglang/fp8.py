@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 from mtpfix import late
@@ -38,8 +39,10 @@ def _found(config: Mapping[str, Any]) -> tuple[Entry, ...]:
 
 
 def _both_spellings(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    rows = [(text.removeprefix("model."), pointer, written) for text, pointer, written, _ in sound(entries)]
-    return tuple([Entry(front + text, where, written) for text, where, written in rows for front in ("", "model.")])
+    bare = [entry.text.removeprefix("model.") for entry in sound(entries)]
+    texts = chain.from_iterable(zip(bare, map("model.".__add__, bare), strict=True))
+    twice = chain.from_iterable(zip(entries, entries, strict=True))
+    return tuple([Entry(text, entry.pointer, entry.written) for text, entry in zip(texts, twice, strict=True)])
 
 
 def _ignored(config: Mapping[str, Any], both_spellings: bool, mappers: tuple[Mapper, ...]) -> tuple[Entry, ...]:

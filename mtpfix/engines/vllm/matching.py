@@ -26,7 +26,7 @@ Find = Callable[[str], Entry | None]
 _MANY = 32
 _NAME = itemgetter(0)
 _NOBODY = Written("", "", "")  # whose pattern it is: what goes wrong with it is raised without
-_DOTS = methodcaller("count", ".")
+_DOTS, _OF_EXPERTS = methodcaller("count", "."), methodcaller("count", "experts")
 
 
 def _texts(entries: Iterable[Entry]) -> list[Entry]:
@@ -267,8 +267,8 @@ def experts_of(entries: Sequence[Entry]) -> Holding:
 
 def _with_experts(entries: Sequence[Entry]) -> list[Entry]:
     names = list(map(_NAME, entries))
-    if set(map(type, names)) <= {str} and "experts" not in "\n".join(names):
-        return []
+    if set(map(type, names)) <= {str}:
+        return list(compress(entries, map(_OF_EXPERTS, names))) if "experts" in "\n".join(names) else []
     return [entry for entry in entries if not isinstance(entry.name, str) or "experts" in entry.name]
 
 

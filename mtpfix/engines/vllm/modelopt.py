@@ -144,7 +144,12 @@ def exclusion(query: MatchQuery, parsed: Parsed) -> Exclusion:
     return query.once((*list_of, fused_name, packed), lambda: Exclusion(searched, query.packed, fused_name))
 
 
-def _split(entries: Iterable[Entry]) -> Iterator[Entry]:
+def _split(entries: Sequence[Entry]) -> Iterable[Entry]:
+    names = [entry.name for entry in entries]
+    return _starred(entries) if not set(map(type, names)) <= {str} or "*" in "".join(names) else entries
+
+
+def _starred(entries: Iterable[Entry]) -> Iterator[Entry]:
     for entry in entries:
         name = entry.name
         if len(name) >= 2 and name[-1] == "*" and name[-2] != ".":
