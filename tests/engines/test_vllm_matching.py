@@ -48,7 +48,7 @@ def test_holding_and_below(texts: list[str], name: str) -> None:
 @settings(max_examples=150, deadline=None)
 @given(st.lists(GLOB, max_size=20), NAME)
 def test_globs(texts: list[str], name: str) -> None:
-    assert Globs(read(texts, "")).find(name) == walk(texts, lambda text: fnmatch(name, text))
+    assert Globs(Exact(read(texts, ""))).find(name) == walk(texts, lambda text: fnmatch(name, text))
 
 
 @settings(max_examples=150, deadline=None)

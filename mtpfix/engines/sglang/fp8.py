@@ -11,7 +11,7 @@ from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.listing import Entry, Rule, plain, quantized, read_list, sound, unique
 from mtpfix.engines.sglang.exclusions import Exclusions
 from mtpfix.engines.sglang.names import mapped, with_unwrapped
-from mtpfix.engines.sglang.skip import Skips, table_of, tests_of
+from mtpfix.engines.sglang.skip import Searched, Skips, tests_of
 from mtpfix.engines.sglang.switches import on
 from mtpfix.frozen import replace
 from mtpfix.model import Answer, Layer, Mapper
@@ -59,10 +59,9 @@ def _skips(query: MatchQuery) -> Skips:
     release, tests = query.release, tests_of(query.release)
     packed = query.packed if on("fp8-packed", release) else {}
     read = on("fp8-both-spellings", release), query.mappers if on("fp8-mapper", release) else ()
-    entries = query.once(("sglang fp8", *read), lambda: _ignored(query.config, *read))
-    table = query.once(("sglang fp8 table", *read, *tests[:2]), lambda: table_of(entries, *tests[:2]))
+    found = query.once(("sglang fp8", *read), lambda: Searched(_ignored(query.config, *read)))
     made_from = (*read, tests, tuple(sorted(packed.items())))
-    return query.once(("sglang fp8 skips", *made_from), lambda: Skips(entries, packed, tests, table))
+    return query.once(("sglang fp8 skips", *made_from), lambda: Skips(found, packed, tests))
 
 
 def _check(config: Mapping[str, Any], method: str) -> None:
@@ -94,16 +93,20 @@ def mxfp8(query: MatchQuery) -> Rule:
     """
     config = query.config
     if "quantization" in config:
-        return _uniform(Skips((), {}, tests_of(query.release)), "mxfp8", "mxfp8", query.release)
+        return _uniform(Skips(Searched(()), {}, tests_of(query.release)), "mxfp8", "mxfp8", query.release)
     if config.get("quant_method", "modelopt") != "modelopt" or "quant_algo" not in config:
         return fp8(query)
     name = "exclude_modules" if "exclude_modules" in config else "ignore"
     translated = {**config, "quant_method": "mxfp8", "activation_scheme": "dynamic", "weight_block_size": None}
     if config.get(name) is None or _KEYS[0] in config:
         return fp8(replace(query, config=translated))
-    entries = _both_spellings(read_list(config[name] or None, f"/{name}"))
-    entries = unique(mapped(entries, query.mappers)) if query.mappers else entries
-    return _uniform(Skips(entries, query.packed, tests_of(query.release)), "mxfp8", "mxfp8", query.release)
+
+    def made() -> Searched:
+        entries = _both_spellings(read_list(config[name] or None, f"/{name}"))
+        return Searched(unique(mapped(entries, query.mappers)) if query.mappers else entries)
+
+    found = query.once(("sglang mxfp8", query.mappers), made)
+    return _uniform(Skips(found, query.packed, tests_of(query.release)), "mxfp8", "mxfp8", query.release)
 
 
 def _uniform(skips: Skips, scheme: str, experts: str, release: str) -> Rule:
@@ -182,8 +185,9 @@ def _deepseek_v4(query: MatchQuery, skips: Skips, scheme: str) -> Rule:
 
 def blockwise_int8(query: MatchQuery) -> Rule:
     """BlockInt8Config: `ignored_layers` for linears, experts always. (sglang 0.5.9 blockwise_int8.py:102)"""
-    entries = read_list(query.config.get("ignored_layers") or None, "/ignored_layers")
-    return _linears_only(Skips(entries, {}, tests_of(query.release)), "int8-block")
+    names = query.config.get("ignored_layers")
+    found = query.once(("sglang int8",), lambda: Searched(read_list(names or None, "/ignored_layers")))
+    return _linears_only(Skips(found, {}, tests_of(query.release)), "int8-block")
 
 
 def fbgemm_fp8(query: MatchQuery) -> Rule:
@@ -193,7 +197,8 @@ def fbgemm_fp8(query: MatchQuery) -> Rule:
     """
     needed(query.config, "activation_scale_ub")
     names = needed(query.config, "modules_to_not_convert")
-    skips = Skips(read_list(names or None, "/modules_to_not_convert"), {}, tests_of(query.release))
+    found = query.once(("sglang fbgemm",), lambda: Searched(read_list(names or None, "/modules_to_not_convert")))
+    skips = Skips(found, {}, tests_of(query.release))
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer != "linear":
@@ -206,12 +211,12 @@ def fbgemm_fp8(query: MatchQuery) -> Rule:
 
 def w4afp8(query: MatchQuery) -> Rule:
     """W4AFp8Config: no list; linears are block FP8, experts W4A8. (sglang 0.5.9 layers/quantization/w4afp8.py:35)"""
-    return _linears_only(Skips((), {}, tests_of(query.release)), "fp8-block", "w4afp8")
+    return _linears_only(Skips(Searched(()), {}, tests_of(query.release)), "fp8-block", "w4afp8")
 
 
 def w8a8_fp8(query: MatchQuery) -> Rule:
     """W8A8Fp8Config: no list. (sglang 0.5.9 srt/layers/quantization/w8a8_fp8.py:39)"""
-    return _linears_only(Skips((), {}, tests_of(query.release)), "fp8-channel")
+    return _linears_only(Skips(Searched(()), {}, tests_of(query.release)), "fp8-channel")
 
 
 def mxfp4(query: MatchQuery) -> Rule:

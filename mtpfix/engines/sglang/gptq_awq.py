@@ -100,7 +100,7 @@ def awq(query: MatchQuery) -> Rule:
         raise ValueError(f"AWQ of {bits} bits")
     linears = ("linear", "lm_head") if config.get("lm_head", False) else ("linear",)
     listed = (*linears, "moe") if on("awq-experts", query.release) else linears
-    return _by_part(config, f"awq{bits}", (*linears, "moe"), listed)
+    return _by_part(query, f"awq{bits}", (*linears, "moe"), listed)
 
 
 def plain_awq(query: MatchQuery) -> Rule:
@@ -108,12 +108,17 @@ def plain_awq(query: MatchQuery) -> Rule:
     bits = query.config["w_bit"] if "w_bit" in query.config else needed(query.config, "bits")
     if bits != 4:
         raise ValueError(f"AWQ of {bits} bits")
-    return _by_part(query.config, "awq4", ("linear",), ("linear",))
+    return _by_part(query, "awq4", ("linear",), ("linear",))
 
 
-def _by_part(config: Mapping[str, Any], scheme: str, taken: tuple[str, ...], listed: tuple[str, ...]) -> Rule:
-    entries = read_list(config.get("modules_to_not_convert") or None, "/modules_to_not_convert")
-    parts = Within(texts(entries))
+def _by_part(query: MatchQuery, scheme: str, taken: tuple[str, ...], listed: tuple[str, ...]) -> Rule:
+    names = query.config.get("modules_to_not_convert")
+
+    def made() -> tuple[tuple[Entry, ...], Within]:
+        entries = read_list(names or None, "/modules_to_not_convert")
+        return entries, Within(texts(entries))
+
+    entries, parts = query.once(("sglang awq",), made)
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer not in taken:

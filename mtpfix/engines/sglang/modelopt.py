@@ -10,7 +10,7 @@ from mtpfix.engines.listing import Entry, Rule, plain, quantized, read_list, uni
 from mtpfix.engines.sglang.exclusions import Exclusions
 from mtpfix.engines.sglang.layered import Layered
 from mtpfix.engines.sglang.names import mapped, with_unwrapped
-from mtpfix.engines.sglang.skip import Skips, table_of, tests_of
+from mtpfix.engines.sglang.skip import Searched, Skips, tests_of
 from mtpfix.engines.sglang.switches import on
 from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Layer
@@ -39,13 +39,12 @@ def _lists(query: MatchQuery, value: Any, pointer: str) -> Lists:
         found = _prefix_remapped(found, query)
         return unique(with_unwrapped(mapped(found, query.mappers))) if query.mappers else found
 
-    found = query.once(("sglang mapped", *list_of), entries)
+    found = query.once(("sglang mapped", *list_of), lambda: Searched(entries()))
     tests, packed = tests_of(query.release), tuple(sorted(query.packed.items()))
 
     def lists() -> Lists:
-        table = query.once(("table", *list_of, *tests[:2]), lambda: table_of(found, *tests[:2]))
-        excluded = query.once(("exclusions", *list_of), lambda: Exclusions(found))
-        return Lists(Skips(found, query.packed, tests, table), excluded)
+        excluded = query.once(("exclusions", *list_of), lambda: Exclusions(found.entries))
+        return Lists(Skips(found, query.packed, tests), excluded)
 
     return query.once(("lists", *list_of, tests, packed), lists)
 

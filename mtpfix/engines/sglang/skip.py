@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
-from mtpfix.engines.listing import Entry, Runs, Within, firsts, picked, texts
+from mtpfix.engines.listing import Entry, Runs, Within, first_of, picked, texts
 from mtpfix.engines.sglang.switches import on
 from mtpfix.model import Packed
 
@@ -24,32 +25,48 @@ def tests_of(release: str) -> Tests:
     )
 
 
-def table_of(entries: tuple[Entry, ...], strips: bool, components: bool) -> Runs | Within:
-    """A list ready to be searched: for entries that are whole components of a name, or any part of it."""
-    tested = texts(entries)
-    if strips and ".\n" in "\n".join((*tested, "")):
-        tested = [text.rstrip(".") for text in tested]
-    return (Runs if components else Within)(tested)
+class Searched:
+    """A list made ready to be searched in every way that a release knows, each once it is asked for."""
+
+    def __init__(self, entries: tuple[Entry, ...]) -> None:
+        self.entries = entries
+        self._texts = texts(entries)
+        self._tables: dict[tuple[bool, bool], Runs | Within] = {}
+
+    @cached_property
+    def exact(self) -> dict[str, int]:
+        """Text -> index of the first entry with it."""
+        return first_of(self._texts)
+
+    @cached_property
+    def experts(self) -> str:
+        """The entries about experts, one a line."""
+        return "\n".join([text for text in self._texts if "experts" in text])
+
+    def table(self, strips: bool, components: bool) -> Runs | Within:
+        """For entries that are whole components of a name, or any part of it."""
+        tested = self._texts
+        strips = strips and ".\n" in "\n".join((*tested, ""))
+        if (strips, components) not in self._tables:
+            tested = [text.rstrip(".") for text in tested] if strips else tested
+            self._tables[strips, components] = (Runs if components else Within)(tested)
+        return self._tables[strips, components]
 
 
 class Skips:
     """One list under one packed mapping, as the releases search it in which these `tests` are the same."""
 
-    __slots__ = ("_adds", "_entries", "_exact", "_experts", "_known", "_packed", "_strips", "_table")
+    __slots__ = ("_adds", "_entries", "_known", "_list", "_packed", "_strips", "_table")
 
-    def __init__(
-        self, entries: tuple[Entry, ...], packed: Packed, tests: Tests, table: Runs | Within | None = None
-    ) -> None:
-        """`table`: what `table_of` gives for this list, where it is there already."""
+    def __init__(self, searched: Searched, packed: Packed, tests: Tests) -> None:
         strips, components, known, adds = tests
-        self._entries = entries
+        self._list = searched
+        self._entries = searched.entries
         self._packed = packed
         self._known = _KNOWN_SHARDS if known else {}
         self._strips = strips
         self._adds = adds
-        self._exact = firsts(entries)
-        self._table = table or table_of(entries, strips, components)
-        self._experts = "\n".join([text for text in texts(entries) if "experts" in text])
+        self._table = searched.table(strips, components)
 
     def first(self, prefix: str) -> Entry | None:
         """The entry that skips a layer, or None. Raises ValueError where the shards of a fused layer disagree."""
@@ -80,13 +97,13 @@ class Skips:
         return found
 
     def _both(self, prefix: str) -> Entry | None:
-        halves = [self._exact.get(prefix.replace("gate_up_proj", half)) for half in ("gate_proj", "up_proj")]
+        halves = [self._list.exact.get(prefix.replace("gate_up_proj", half)) for half in ("gate_proj", "up_proj")]
         return self._entries[halves[0]] if halves[0] is not None and halves[1] is not None else None
 
     def _of_experts(self, prefix: str, found: Entry | None) -> Entry | None:
         if found and self._adds:
             return found
-        return next(self._above(prefix), None) if prefix in self._experts else None
+        return next(self._above(prefix), None) if prefix in self._list.experts else None
 
     def _above(self, prefix: str) -> Iterator[Entry]:
         return (entry for entry in self._entries if "experts" in entry.text and prefix in entry.text)

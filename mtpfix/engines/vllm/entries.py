@@ -171,6 +171,12 @@ def _named(entry: Entry, name: Any) -> Entry:
     return entry if name is entry.name else Entry(name, entry.text, entry.pointer, entry.order)
 
 
+def under(entries: tuple[Entry, ...], mappers: Iterable[Mapper]) -> tuple[Entry, ...]:
+    """A list as it was read after every mapper, counted anew; the same object where none changes it."""
+    found = mapped(entries, mappers)
+    return entries if found is entries else numbered(found)
+
+
 def numbered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """The entries with `order` counted anew."""
     rows = tuple(entries)

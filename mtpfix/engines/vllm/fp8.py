@@ -9,11 +9,12 @@ import fnmatch
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, listed, plain, quantized, required
-from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read
+from mtpfix.engines.vllm.entries import Entry, in_force, read, under
 from mtpfix.engines.vllm.matching import Find, Holding, SkipList, searched
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Layer, Mapper
@@ -37,7 +38,7 @@ class Fp8:
         chosen = on("match-mode", query.release) and self._block is not None
         mode = query.options.get("match_mode", "exact") if chosen else "exact"
         fused_name = on("fused-name", query.release)
-        made = partial(_searched, config, mappers, mode)
+        made = partial(_searched, query, config, mappers, mode)
         match, experts = query.once(("vllm fp8", mappers, mode), made) if config is query.config else made()
         self._skipped = SkipList(match, query.packed, experts=experts, fused_name=fused_name)
 
@@ -67,11 +68,16 @@ def _declared_experts(config: Mapping[str, Any], options: Mapping[str, str]) -> 
     return declared or ""
 
 
-def _searched(config: Mapping[str, Any], mappers: Sequence[Mapper], mode: str) -> tuple[Find, Holding | None]:
-    return searched(numbered(mapped(_listed(config), mappers)), mode)
+def _searched(
+    query: MatchQuery, config: Mapping[str, Any], mappers: Sequence[Mapper], mode: str
+) -> tuple[Find, Holding | None]:
+    entries = under(_listed(config), mappers)
+    made = partial(searched, entries, mode)
+    texts = set(map(type, map(itemgetter(0), entries))) <= {str}
+    return query.once(("vllm fp8 entries", entries, mode), made) if texts else made()
 
 
-def _listed(config: Mapping[str, Any]) -> Sequence[Entry]:
+def _listed(config: Mapping[str, Any]) -> tuple[Entry, ...]:
     key = next((key for key in _LIST_KEYS if config.get(key)), "")
     return read(config[key], f"/{key}") if key else ()
 

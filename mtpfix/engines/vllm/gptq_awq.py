@@ -25,7 +25,7 @@ from mtpfix.engines.vllm.answers import (
     quantized,
     required,
 )
-from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read
+from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, under
 from mtpfix.engines.vllm.matching import Contained, Find, SkipList, agreed, shards
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Cause, Layer, Mapper, Packed
@@ -78,9 +78,12 @@ class Awq:
 
 def _skipped_by(query: MatchQuery, mappers: tuple[Mapper, ...], raw: bool) -> Find:
     """AWQ's list, ready to be searched; an empty one is filled from the headers, which are looked at once."""
-    entries = read(query.config.get("modules_to_not_convert") or [], "/modules_to_not_convert")
+    written = query.config.get("modules_to_not_convert") or []
+    entries = query.once(("vllm awq list",), lambda: read(written, "/modules_to_not_convert"))
     if entries or raw:
-        return Contained(numbered(mapped(entries, mappers))).find
+        found = under(entries, mappers)
+        made_from = ("vllm awq as it is",) if found is entries else ("vllm awq", mappers)
+        return query.once(made_from, lambda: Contained(found).find)
     dtypes = query.dtypes or {}
 
     def made() -> Find:

@@ -68,10 +68,11 @@ class Contained:
     so a dictionary of these finds the candidates. The others are few in practice and tried one by one.
     """
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[Entry], exact: Exact | None = None) -> None:
+        """`exact`: the same entries by their texts, where that is there already."""
         kept = list(entries)
         self._bad = _first_bad(kept)
-        self._names = Exact(kept)
+        self._names = exact or Exact(kept)
         names = self._names.texts()
         dots = list(map(_DOTS, names))
         self._inner = _INNER.of(compress(names, map((1).__lt__, dots)))
@@ -168,14 +169,14 @@ class Holding:
 class Globs:
     """`fnmatch` of the name against each entry: equal, `X*` and `*X` by dictionaries, the rest as regexes."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        kept = list(entries)
-        self._equal = Exact(kept)
+    def __init__(self, exact: Exact) -> None:
+        self._equal = exact
         self._starts: dict[int, dict[str, Entry]] = {}
         self._ends: dict[int, dict[str, Entry]] = {}
         self._others: list[tuple[Entry, re.Pattern[str]]] = []
-        for text in self._equal.texts():
-            if "*" in text or "?" in text or "[" in text:
+        whole = "\n".join(self._equal.texts())
+        for text in self._equal.texts() if _special(whole) else ():
+            if _special(text):
                 entry = self._equal.find(text)
                 if entry is not None:
                     self._add(entry, text)

@@ -109,7 +109,8 @@ class Searched:
 
 
 def _searched(entries: Sequence[Entry]) -> Searched:
-    return Searched(not entries, Exact(entries).find, experts_of(entries), Contained(entries), Globs(entries))
+    exact = Exact(entries)
+    return Searched(not entries, exact.find, experts_of(entries), Contained(entries, exact), Globs(exact))
 
 
 class Exclusion:
@@ -137,6 +138,8 @@ def exclusion(query: MatchQuery, parsed: Parsed) -> Exclusion:
         found = parsed.excluded
         for mapper in mappers:
             found = mapped(_split(found) if split else found, (mapper,))
+        if found is parsed.excluded:
+            return query.once(("vllm", parsed.pointer, "as it is"), lambda: _searched(found))
         return _searched(numbered(found))
 
     searched = query.once(list_of, made)
