@@ -19,12 +19,13 @@ from mtpfix.errors import UnreadableError
 from mtpfix.model import JsonFile, RawModule
 from mtpfix.modules import Modules, split_expert
 from mtpfix.names import brief
+from mtpfix.regexes import is_surely_valid
 
 MOST_ROWS = 400_000  # of a description: one for each tensor; a trillion parameters make 280,000 tensors
 MOST_ENTRIES = 150_000  # in whatever checkpoint; a trillion parameters make 150,000 modules
 FEW_ENTRIES = 10_000  # in a small checkpoint too
 MOST_PATTERNS = 1_000  # entries that only trying them out can match
-MOST_REGEXES = 5_000  # regular expressions, as plain as they may be: each is compiled
+MOST_REGEXES = 5_000  # regular expressions that may have to be compiled
 LONG_CHARACTERS, LONG_PARTS = 500, 16  # of an entry: no name of a module has as many
 MOST_LONG = 10_000  # characters of all such entries: each part of one may be looked at by itself
 MOST_INNER = 2_000  # values inside of members of a list, which are texts in every list that an engine reads
@@ -40,7 +41,7 @@ _INDEX = ".index.json"
 _CONFIGS = ("quantization_config", "compression_config")
 _GROUPS, _TARGETS = "config_groups", "targets"
 _SPECIAL = late.pattern(r"[*+?{\[]")
-_EXTRA, _DYNAMIC, _REGEX = "extra_config", "dynamic", "re:"
+_EXTRA, _DYNAMIC, _REGEX, _SIGN = "extra_config", "dynamic", "re:", "-:"
 _WILD = "*+?{["
 _DOTS = methodcaller("count", ".")
 _OF_REGEXES = frozenset("*+?^$()[]{}|\\")  # a key of `extra_config` with one of them is tried as an expression
@@ -157,11 +158,18 @@ def _patterns(entries: Collection[object], key: str = "") -> int:
     """
     if len(entries) <= MOST_PATTERNS:
         return 0
-    texts = [entry for entry in entries if isinstance(entry, str)]
+    texts = _texts(entries)
     whole = "\n".join(texts) + "\n"  # most lists have wildcards at the ends of entries or none, which C sees at once
     if key != _EXTRA and not any(map(whole.replace("*\n", "\n").__contains__, _WILD)):
         return 0
     return sum(_is_pattern(entry, key) for entry in texts)
+
+
+def _texts(entries: Iterable[object]) -> list[str]:
+    held = list(entries)
+    if set(map(type, held)) <= {str}:  # as in all lists but broken ones
+        return held  # type: ignore[return-value]
+    return [entry for entry in held if isinstance(entry, str)]
 
 
 def _is_pattern(entry: str, key: str) -> bool:
@@ -171,16 +179,18 @@ def _is_pattern(entry: str, key: str) -> bool:
 
 
 def _regexes(entries: Collection[object], key: str) -> int:
-    """How many entries engines compile."""
+    """How many entries engines compile; of GPTQ's rules those that no look at their beginning decides."""
     if len(entries) <= MOST_REGEXES:
         return 0
-    texts = [entry for entry in entries if isinstance(entry, str)]
-    return len(texts) if key == _DYNAMIC else [entry[: len(_REGEX)] for entry in texts].count(_REGEX)
+    texts = _texts(entries)
+    if key == _DYNAMIC:
+        return sum(not is_surely_valid(entry[len(_SIGN) :]) for entry in texts)
+    return [entry[: len(_REGEX)] for entry in texts].count(_REGEX) if _REGEX in "\n".join(texts) else 0
 
 
 def _long(entries: Collection[object]) -> int:
     """How many letters all entries together have that are longer than the name of any module."""
-    texts = [entry for entry in entries if isinstance(entry, str)]
+    texts = _texts(entries)
     if max(map(len, texts), default=0) <= LONG_CHARACTERS and max(map(_DOTS, texts), default=0) <= LONG_PARTS:
         return 0
     return sum(len(text) for text in texts if len(text) > LONG_CHARACTERS or _DOTS(text) > LONG_PARTS)
@@ -188,7 +198,8 @@ def _long(entries: Collection[object]) -> int:
 
 def _inner(held: Iterable[object]) -> Iterator[object]:
     """What members of a list hold that are lists or objects themselves; a long text counts as often as it is long."""
-    todo = [member for member in held if isinstance(member, (list, dict))] if isinstance(held, list) else []
+    some = isinstance(held, list) and not set(map(type, held)) <= {str}
+    todo = [member for member in held if isinstance(member, (list, dict))] if some else []
     while todo:
         node = todo.pop()
         for value in node if isinstance(node, list) else (*node, *node.values()):

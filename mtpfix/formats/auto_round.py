@@ -26,6 +26,7 @@ class AutoRound:
 
     name = "auto-round"
     title = "AutoRound"
+    marks = None
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
         return value.get("quant_method") in ("auto-round", "auto_round", "inc")

@@ -19,6 +19,7 @@ class Awq:
 
     name = "awq"
     title = "AWQ"
+    marks = None
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
         return value.get("quant_method") in ("awq", "awq_marlin", "auto_awq")

@@ -46,6 +46,10 @@ class Format(Protocol):
     name: str
     title: str
 
+    @property
+    def marks(self) -> tuple[str, ...] | None:
+        """An entry that holds none of these texts covers its own name alone; None where that cannot be said."""
+
     def accepts(self, value: Mapping[str, Any]) -> bool:
         """Whether a quantization config is of this format."""
 

@@ -18,6 +18,7 @@ class BitsAndBytes:
 
     name = "bitsandbytes"
     title = "bitsandbytes"
+    marks = None
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
         return value.get("quant_method") == "bitsandbytes" or bool(

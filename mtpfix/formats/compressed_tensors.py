@@ -17,6 +17,7 @@ class CompressedTensors:
 
     name = "compressed-tensors"
     title = "compressed-tensors"
+    marks = ("re:",)
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
         return value.get("quant_method") == "compressed-tensors" or "config_groups" in value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import repeat
 
@@ -23,7 +23,7 @@ class Coverage:
         self._others: list[str] = []
         self._known: dict[str, bool] = {}
         read = fmt.anchors
-        listed = dict.fromkeys(entries)
+        listed = self._apart(dict.fromkeys(entries), fmt.marks)
         for entry, anchors in zip(listed, map(_anchors, repeat(read), listed), strict=False):
             if anchors is None:
                 self._others.append(entry)
@@ -33,6 +33,16 @@ class Coverage:
                     self._whole.add(text)
                 else:
                     self._add(where, text)
+
+    def _apart(self, entries: dict[str, None], marks: tuple[str, ...] | None) -> Collection[str]:
+        """The entries that have to be read one by one; the others cover their own names."""
+        if marks is None:
+            return entries
+        whole = "\n".join(entries)
+        met = [mark for mark in marks if mark in whole]
+        odd = [entry for entry in entries if any(map(entry.__contains__, met))] if met else []
+        self._whole.update(entries.keys() - odd if odd else entries)
+        return odd
 
     def _add(self, where: Where, text: str) -> None:
         if where == "part":

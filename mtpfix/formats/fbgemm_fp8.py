@@ -17,6 +17,7 @@ class FbgemmFp8:
 
     name = "fbgemm_fp8"
     title = "FBGEMM FP8"
+    marks = ()
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
         return value.get("quant_method") == "fbgemm_fp8"

@@ -18,6 +18,7 @@ class Fp8:
 
     name = "fp8"
     title = "fp8"
+    marks = (".experts",)
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
         return value.get("quant_method") in ("fp8", "deepseek_v4_fp8")

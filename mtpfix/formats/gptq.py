@@ -19,6 +19,7 @@ class Gptq:
 
     name = "gptq"
     title = "GPTQ"
+    marks = None
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
         return value.get("quant_method") in ("gptq", "gptq_marlin")

@@ -18,6 +18,7 @@ class Hqq:
 
     name = "hqq"
     title = "HQQ"
+    marks = None
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
         return value.get("quant_method") == "hqq"

@@ -22,6 +22,7 @@ class Listless:
     """A format by the `quant_method` names that it goes by."""
 
     def __init__(self, name: str, title: str, methods: tuple[str, ...]) -> None:
+        self.marks = None
         self.name, self.title, self._methods = name, title, methods
 
     def accepts(self, value: Mapping[str, Any]) -> bool:

@@ -20,6 +20,7 @@ class ModelOpt:
 
     name = "modelopt"
     title = "ModelOpt"
+    marks = tuple(_WILD)
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
         producer = value.get("producer")

@@ -20,6 +20,7 @@ class ModelSlim:
 
     name = "modelslim"
     title = "ModelSlim"
+    marks = None
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
         return "model_quant_type" in value or value.get("quant_method") == "modelslim"

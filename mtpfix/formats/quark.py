@@ -20,6 +20,7 @@ class Quark:
 
     name = "quark"
     title = "Quark"
+    marks = ("re:", ".experts")
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
         return value.get("quant_method") == "quark"

@@ -17,6 +17,7 @@ class TorchAo:
 
     name = "torchao"
     title = "torchao"
+    marks = None
 
     def accepts(self, value: Mapping[str, Any]) -> bool:
         return value.get("quant_method") == "torchao"

@@ -42,7 +42,7 @@ def test_equal_contained_suffixed(texts: list[str], name: str) -> None:
 def test_holding_and_below(texts: list[str], name: str) -> None:
     entries = read(texts, "")
     assert Holding(entries).find(name) == walk(texts, lambda text: name in text)
-    assert Ancestors(entries).find(name) == walk(texts, lambda text: text.startswith(f"{name}."))
+    assert Ancestors(Exact(entries)).find(name) == walk(texts, lambda text: text.startswith(f"{name}."))
 
 
 @settings(max_examples=150, deadline=None)

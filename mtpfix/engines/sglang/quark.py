@@ -119,7 +119,8 @@ class _Quark:
         later = on("quark-default-list", release)
         if config.get("exclude") is None and ("exclude" in config or not later):
             raise TypeError("a null exclude list cannot be searched")
-        read = query.mappers if on("quark-mapper", release) else (), on("quark-language-model", release)
+        mappers = query.mappers if on("quark-mapper", release) else ()
+        read = mappers, bool(mappers) and on("quark-language-model", release)
         made = query.once(("sglang quark", *read), lambda: _searched(config, *read))
         self._packed = query.packed
         self._excluded = _Excluded(made, query.packed, on("quark-direct", release))

@@ -10,6 +10,7 @@ import re
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from fnmatch import translate
 from functools import lru_cache
 from itertools import accumulate, compress
@@ -136,9 +137,9 @@ class Suffixed:
 class Ancestors:
     """Entries that lie below the name."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
-        self._names = Exact(entries)
-        self._below = Below(self._names.texts())
+    def __init__(self, exact: Exact) -> None:
+        self._names = exact
+        self._below = Below(exact.texts())
 
     def find(self, name: str) -> Entry | None:
         found = self._below.first(name)
@@ -301,8 +302,14 @@ class Patterns:
         self._bad: tuple[Entry, Exception] | None = None
         self._regexes: dict[int, Entry] = {}
         self._patterns = Tried(self._read(kept) if kept is not self.literal else ())
-        self._exact = Exact(self.literal)
+        self.exact = Exact(self.literal)
         self._exhaustive = exhaustive
+
+    def exhaustive(self) -> Patterns:
+        """The same for an engine that tries all entries."""
+        found = copy(self)
+        found._exhaustive = True
+        return found
 
     def _read(self, entries: Iterable[Entry]) -> Iterator[tuple[int, Pattern]]:
         """The patterns by the places of their entries; puts all other entries where they belong."""
@@ -322,7 +329,7 @@ class Patterns:
                 self._bad = self._bad or (entry, pattern.problem)
 
     def find(self, name: str) -> Entry | None:
-        equal = self._exact.find(name)
+        equal = self.exact.find(name)
         found = (self._regex(name, equal) if self._regexes else None) or equal
         if self._bad is not None and (self._exhaustive or found is None or self._bad[0].order < found.order):
             raise self._bad[1].with_traceback(None)

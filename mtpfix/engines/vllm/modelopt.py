@@ -224,7 +224,8 @@ class _Keys:
 def _keys(layers: Mapping[str, Any], pointer: str, mappers: Sequence[Mapper]) -> _Keys:
     named = _named(layers, pointer, mappers)
     keys = numbered(entry for entry, _ in named.values())
-    return _Keys({name: recipe for name, (_, recipe) in named.items()}, Exact(keys), Ancestors(keys))
+    exact = Exact(keys)
+    return _Keys({name: recipe for name, (_, recipe) in named.items()}, exact, Ancestors(exact))
 
 
 class Layers:

@@ -103,11 +103,13 @@ def _excluded_by(
     entries = under(excluded, mappers) if texts else excluded
 
     def made() -> tuple[Patterns, Exact, Ancestors]:
-        patterns = Patterns(entries, exhaustive=exhaustive)
-        literal = patterns.literal if texts else [entry for entry in entries if not entry.name.startswith("re:")]
-        return patterns, Exact(literal), Ancestors(literal)
+        patterns = Patterns(entries)
+        for entry in () if texts else entries:
+            entry.name.startswith("re:")  # raises what the engine raises over an entry that is no text
+        return patterns, patterns.exact, Ancestors(patterns.exact)
 
-    return query.once(("vllm quark entries", entries, exhaustive), made) if texts else made()
+    patterns, exact, below = query.once(("vllm quark entries", entries), made) if texts else made()
+    return patterns.exhaustive() if exhaustive else patterns, exact, below
 
 
 def _layer_configs(config: Mapping[str, Any], mappers: Sequence[Mapper], packed: Packed) -> LayerConfigs:
