@@ -128,6 +128,7 @@ class Opening(NamedTuple):
         return max(at - 1, 0)
 
 
+@lru_cache(maxsize=1 << 14)  # a list is tried again and again
 def opening_of(pattern: str) -> Opening | None:
     """The opening of a pattern that is surely valid, told without compiling it; None of any other."""
     found = _OPENING.match(pattern) if is_surely_valid(pattern) else None

@@ -24,10 +24,9 @@ class Dynamic:
     def __init__(self, value: Mapping[str, Any]) -> None:
         self._entries = read_keys(value, "/dynamic")
         self._settings = tuple(value.values())
-        self._patterns = Patterns(
-            (index, pattern_of(entry, entry.text.removeprefix(NEGATIVE if _is_negative(entry) else _POSITIVE)))
-            for index, entry in enumerate(self._entries)
-        )
+        signs = [NEGATIVE if key.startswith(NEGATIVE) else _POSITIVE for key in value]
+        sources = map(str.removeprefix, value, signs)
+        self._patterns = Patterns(enumerate(map(pattern_of, self._entries, sources)))
 
     def first(self, name: str) -> tuple[Entry, bool, Any] | None:
         """The entry, whether it leaves the layer plain, and its settings. Raises AtEntry for a bad pattern."""
@@ -35,11 +34,7 @@ class Dynamic:
         if index == len(self._entries):
             return None
         entry = self._entries[index]
-        return entry, _is_negative(entry), self._settings[index]
-
-
-def _is_negative(entry: Entry) -> bool:
-    return entry.text.startswith(NEGATIVE)
+        return entry, entry.text.startswith(NEGATIVE), self._settings[index]
 
 
 def dynamic(query: MatchQuery) -> Dynamic:

@@ -62,14 +62,18 @@ def escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
+def rows(texts: Iterable[str], pointers: Iterable[str], written: Iterable[str]) -> tuple[Entry, ...]:
+    """Entries made of their columns: lists are long, and this takes no step of Python's own for each."""
+    return tuple(map(partial(tuple.__new__, Entry), zip(texts, pointers, written, repeat(False), strict=False)))
+
+
 def read_list(value: Any, pointer: str) -> tuple[Entry, ...]:
     """The entries of a list as Python iterates it: None is empty, a text gives its characters, a dict its keys.
 
     What is no text is `broken` and ends the list. Raises TypeError for a value that cannot be iterated.
     """
     if isinstance(value, list) and set(map(type, value)) == {str}:
-        places = map(f"{pointer.replace('%', '%%')}/%d".__mod__, places_of(value))
-        return tuple(map(partial(tuple.__new__, Entry), zip(value, places, value, repeat(False), strict=False)))
+        return rows(value, map(f"{pointer.replace('%', '%%')}/%d".__mod__, places_of(value)), value)
     entries: list[Entry] = []
     keyed, letters = isinstance(value, Mapping), isinstance(value, str)
     for index, text in enumerate(() if value is None else value):
@@ -107,8 +111,7 @@ def read_keys(value: Mapping[str, Any], pointer: str) -> tuple[Entry, ...]:
     """The keys of a table as entries."""
     whole = "".join(value)
     steps = map(escaped, value) if "~" in whole or "/" in whole else value
-    places = map(f"{pointer.replace('%', '%%')}/%s".__mod__, steps)
-    return tuple(map(partial(tuple.__new__, Entry), zip(value, places, value, repeat(False), strict=False)))
+    return rows(value, map(f"{pointer.replace('%', '%%')}/%s".__mod__, steps), value)
 
 
 def unique(entries: Iterable[Entry]) -> tuple[Entry, ...]:

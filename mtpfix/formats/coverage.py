@@ -39,8 +39,7 @@ class Coverage:
         if marks is None:
             return entries
         whole = "\n".join(entries)
-        met = [mark for mark in marks if mark in whole]
-        odd = [entry for entry in entries if any(map(entry.__contains__, met))] if met else []
+        odd = {entry for mark in marks if mark in whole for entry in entries if mark in entry}
         self._whole.update(entries.keys() - odd if odd else entries)
         return odd
 

@@ -50,7 +50,8 @@ def _reading(entry: str) -> tuple[str, str, str]:
     if bare or text.startswith("re:") or entry.startswith(("-:", "+:")):
         text = text.removeprefix("re:")
         loose = _loose(text)
-        return "regex", text, literal_of(loose) if is_surely_valid(text) and is_surely_valid(loose) else ""
+        sure = is_surely_valid(text) and (text.endswith(loose) and not loose.startswith("*"))
+        return "regex", text, literal_of(loose) if sure else ""
     return "glob", _bare(text), ""
 
 

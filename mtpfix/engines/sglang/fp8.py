@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 from mtpfix import late
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Entry, Rule, plain, quantized, read_list, sound, unique
+from mtpfix.engines.listing import Entry, Rule, plain, quantized, read_list, rows, sound, texts, unique
 from mtpfix.engines.sglang.exclusions import Exclusions
 from mtpfix.engines.sglang.names import mapped, with_unwrapped
 from mtpfix.engines.sglang.skip import Searched, Skips, tests_of
@@ -39,10 +40,9 @@ def _found(config: Mapping[str, Any]) -> tuple[Entry, ...]:
 
 
 def _both_spellings(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    bare = [entry.text.removeprefix("model.") for entry in sound(entries)]
-    texts = chain.from_iterable(zip(bare, map("model.".__add__, bare), strict=True))
-    twice = chain.from_iterable(zip(entries, entries, strict=True))
-    return tuple([Entry(text, entry.pointer, entry.written) for text, entry in zip(texts, twice, strict=True)])
+    bare = [text.removeprefix("model.") for text in texts(sound(entries))]
+    columns = (bare, list(map("model.".__add__, bare))), *([list(map(itemgetter(at), entries))] * 2 for at in (1, 2))
+    return rows(*(chain.from_iterable(zip(*column, strict=True)) for column in columns))
 
 
 def _ignored(config: Mapping[str, Any], both_spellings: bool, mappers: tuple[Mapper, ...]) -> tuple[Entry, ...]:

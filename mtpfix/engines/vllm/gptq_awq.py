@@ -104,7 +104,7 @@ class Gptq:
         written = config.get("dynamic")
         rules: Mapping[str, Any] = {} if written is None else written
         if on("gptq-no-act-order", release):
-            _check_act_order(act_order, config["group_size"], rules)
+            query.once(("gptq act order",), lambda: _check_act_order(act_order, config["group_size"], rules))
         one_class = on("gptq-one-class", release)
         self._marlin = one_class or _is_marlin(self._bits, self._symmetric)
         self._check_layout(self._bits, self._symmetric)
