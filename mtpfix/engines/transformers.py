@@ -105,7 +105,7 @@ def _keeps_head(query: MatchQuery, key: str) -> bool:
 
 
 def _rule(query: MatchQuery, key: str) -> Rule:
-    keys = _Keys(read_list(query.config.get(key), f"/{key}"))
+    keys = query.once(("transformers", key), lambda: _Keys(read_list(query.config.get(key), f"/{key}")))
     scheme = _scheme(query)
 
     keeps_head = _keeps_head(query, key)

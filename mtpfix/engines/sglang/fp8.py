@@ -45,8 +45,9 @@ def _both_spellings(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     return rows(*(chain.from_iterable(zip(*column, strict=True)) for column in columns))
 
 
-def _ignored(config: Mapping[str, Any], both_spellings: bool, mappers: tuple[Mapper, ...]) -> tuple[Entry, ...]:
-    entries = _found(config)
+def _ignored(query: MatchQuery, both_spellings: bool, mappers: tuple[Mapper, ...]) -> tuple[Entry, ...]:
+    config = query.config
+    entries = query.once(("sglang fp8 list",), lambda: _found(config))
     if both_spellings:
         entries = _both_spellings(entries)
     elif "mistral3" in str(config.get("model_type", "")):
@@ -59,7 +60,7 @@ def _skips(query: MatchQuery) -> Skips:
     release, tests = query.release, tests_of(query.release)
     packed = query.packed if on("fp8-packed", release) else {}
     read = on("fp8-both-spellings", release), query.mappers if on("fp8-mapper", release) else ()
-    found = query.once(("sglang fp8", *read), lambda: Searched(_ignored(query.config, *read)))
+    found = query.once(("sglang fp8", *read), lambda: Searched(_ignored(query, *read)))
     made_from = (*read, tests, tuple(sorted(packed.items())))
     return query.once(("sglang fp8 skips", *made_from), lambda: Skips(found, packed, tests))
 

@@ -71,7 +71,8 @@ def _declared_experts(config: Mapping[str, Any], options: Mapping[str, str]) -> 
 def _searched(
     query: MatchQuery, config: Mapping[str, Any], mappers: Sequence[Mapper], mode: str
 ) -> tuple[Find, Holding | None]:
-    entries = under(_listed(config), mappers)
+    own = config is query.config
+    entries = under(query.once(("vllm fp8 list",), lambda: _listed(config)) if own else _listed(config), mappers)
     made = partial(searched, entries, mode)
     texts = set(map(type, map(itemgetter(0), entries))) <= {str}
     return query.once(("vllm fp8 entries", entries, mode), made) if texts else made()
