@@ -19,7 +19,7 @@ from mtpfix.errors import UnreadableError
 from mtpfix.model import JsonFile, RawModule
 from mtpfix.modules import Modules, split_expert
 from mtpfix.names import brief
-from mtpfix.regexes import is_surely_valid
+from mtpfix.regexes import opening_of
 
 MOST_ROWS = 400_000  # of a description: one for each tensor; a trillion parameters make 280,000 tensors
 MOST_ENTRIES = 150_000  # in whatever checkpoint; a trillion parameters make 150,000 modules
@@ -41,7 +41,7 @@ _INDEX = ".index.json"
 _CONFIGS = ("quantization_config", "compression_config")
 _GROUPS, _TARGETS = "config_groups", "targets"
 _SPECIAL = late.pattern(r"[*+?{\[]")
-_EXTRA, _DYNAMIC, _REGEX, _SIGN = "extra_config", "dynamic", "re:", "-:"
+_EXTRA, _DYNAMIC, _REGEX = "extra_config", "dynamic", "re:"
 _WILD = "*+?{["
 _DOTS = methodcaller("count", ".")
 _OF_REGEXES = frozenset("*+?^$()[]{}|\\")  # a key of `extra_config` with one of them is tried as an expression
@@ -179,12 +179,13 @@ def _is_pattern(entry: str, key: str) -> bool:
 
 
 def _regexes(entries: Collection[object], key: str) -> int:
-    """How many entries engines compile; of GPTQ's rules those that no look at their beginning decides."""
+    """How many entries engines compile; of GPTQ's rules those that a name need not begin with a text to be met by."""
     if len(entries) <= MOST_REGEXES:
         return 0
     texts = _texts(entries)
     if key == _DYNAMIC:
-        return sum(not is_surely_valid(entry[len(_SIGN) :]) for entry in texts)
+        rules = [entry.removeprefix("-:" if entry.startswith("-:") else "+:") for entry in texts]
+        return sum(opening is None or len(opening.texts) != 1 for opening in map(opening_of, rules))
     return [entry[: len(_REGEX)] for entry in texts].count(_REGEX) if _REGEX in "\n".join(texts) else 0
 
 

@@ -36,7 +36,10 @@ def changed(folder: Path, **fields: object) -> Path:
         ({"ignore": [f"*a{at}*" for at in range(2001)]}, "'ignore' holds 2,001 patterns"),
         ({"ignore": [f"re:.*a{at}.*b" for at in range(2001)]}, "'ignore' holds 2,001 patterns"),
         ({"ignore": [f"re:^a{at}" for at in range(5001)]}, "'ignore' holds 5,001 regular expressions"),
-        ({"dynamic": {f"a.{at}.x": {} for at in range(5001)}}, "'dynamic' holds 5,001 regular expressions"),
+        ({"dynamic": {f"-:a.{at}.(x|y)": {} for at in range(5001)}}, "'dynamic' holds 5,001 regular expressions"),
+        ({"dynamic": {rf"-:a\d.{at}": {} for at in range(5001)}}, "'dynamic' holds 5,001 regular expressions"),
+        ({"dynamic": {f"-:a.{at}": {} for at in range(5001)}}, "'dynamic' holds 5,001 regular expressions"),
+        ({"dynamic": {rf"-:a\.{at}": {} for at in range(10_001)}}, "'dynamic' holds 10,001 entries"),
         ({"extra_config": {f"*.{at}": {} for at in range(1001)}}, "'extra_config' holds 1,001 patterns"),
         ({"extra_config": {f"a.{at}$": {} for at in range(1001)}}, "'extra_config' holds 1,001 patterns"),
         ({"ignore": ["a" * 501] * 20}, "'ignore' holds 10,020 letters of long entries"),
@@ -69,6 +72,11 @@ def test_longer_than_any_model_needs(tmp_path: Path, fields: dict[str, object], 
 )
 def test_what_a_table_finds_is_no_pattern(tmp_path: Path, entries: list[str]) -> None:
     read_local(changed(tmp_path / "m", ignore=entries))
+
+
+def test_rules_that_need_not_be_compiled_may_be_more(tmp_path: Path) -> None:
+    rules = {rf"-:^model\.layers\.{at}\.mlp$": {} for at in range(5001)} | {f"+:^x.{at}.y": {} for at in range(4980)}
+    read_local(changed(tmp_path / "m", dynamic=rules))
 
 
 def test_a_large_checkpoint_may_have_long_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
