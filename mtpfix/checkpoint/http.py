@@ -428,7 +428,22 @@ def value_of(data: bytes, subject: str) -> Any:
         return None
 
 
+def require_client() -> None:
+    """Raises UsageError where huggingface_hub cannot be imported, or has no session: it reads variables meanwhile."""
+    try:
+        import huggingface_hub
+
+        huggingface_hub.get_session()
+    except (ValueError, ImportError) as error:  # the latter: a proxy of a kind that needs another package
+        raise UsageError(
+            f"huggingface_hub does not take a variable that is set: {masked(str(error))}",
+            subject="environment",
+            hint="correct HF_ENDPOINT, another HF_* variable, or that of a proxy (http_proxy, https_proxy, all_proxy)",
+        ) from None
+
+
 def _headers(access: Access) -> dict[str, str]:
+    require_client()
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # public, but not in __all__
 
     from mtpfix import __version__

@@ -24,6 +24,7 @@ from mtpfix.checkpoint.http import (
     StatusError,
     in_time,
     metered,
+    require_client,
     value_of,
     wait_of,
 )
@@ -93,6 +94,7 @@ class PullRequest:
 
 def token_or_refusal(token: str | None) -> str:
     """The token to write with: this one, or the stored one. Raises UsageError where there is none."""
+    require_client()
     from huggingface_hub import get_token
 
     found = token or get_token()

@@ -103,3 +103,23 @@ def test_the_server_by_hand(single: Path) -> None:
     finally:
         server.kill()
         server.communicate()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("HF_ENDPOINT", "http://[::1"),
+        ("HF_ENDPOINT", "http://127.0.0.1:99999"),
+        ("HF_HUB_DOWNLOAD_TIMEOUT", "abc"),
+        ("https_proxy", "://"),
+        ("all_proxy", "socks9://x"),
+    ],
+)
+@pytest.mark.parametrize("command", [("check", "org/m"), ("apply", "org/m", "--create-pr"), ("scan", "org")])
+def test_a_variable_that_the_client_does_not_take(command: tuple[str, ...], name: str, value: str) -> None:
+    env = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_TOKEN": "hf_none", name: value}
+    done = subprocess.run(
+        [sys.executable, "-m", "mtpfix", *command], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2, done.stderr
+    assert "does not take a variable" in done.stderr
