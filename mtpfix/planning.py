@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import zip_longest
 from typing import Any
 
 from mtpfix.alike import NONE, Alike
@@ -40,22 +39,19 @@ def solutions(
     """What becomes of each exclusion list: config.json's, and the sidecar's as if engines took it for their own.
 
     `wanted`: the releases of each engine that the plan must satisfy. `alike`: layers of which one stands for others, as
-    long as no list that is tried out tells them apart. Two files that hold the same list are solved as one, and each by
-    itself where that leaves something wrong: what the engines of one need may be what those of the other cannot take.
+    long as no list that is tried out tells them apart. Two files that hold the same list are solved as one; config.json
+    then by itself, where the engines that read the sidecar cannot take what its own would need.
     """
     jury = _Jury(world, engines, wanted, alike)
     pair = editable(world.files)
-    starts = _as_one(jury, pair) if _alike(world, pair) else ()
-    if starts and not starts[0].left:
-        return starts
-    found = (jury.solve(fragment, jury.benches(fragment), start) for fragment, start in zip_longest(pair, starts))
-    return tuple(item for item in found if item is not None)
-
-
-def _as_one(jury: _Jury, pair: Sequence[Fragment]) -> tuple[Solution, ...]:
-    """One change for two files that hold the same list, judged by the engines of both."""
+    if not _alike(world, pair):
+        found = (jury.solve(fragment, jury.benches(fragment)) for fragment in pair)
+        return tuple(item for item in found if item is not None)
     solved = jury.solve(pair[0], [*jury.readers(pair[0]), *jury.native(pair[1])])
-    return (solved, _moved(jury.world, solved, pair[1])) if solved else ()
+    if solved is None:
+        return ()
+    own = jury.solve(pair[0], jury.readers(pair[0]), solved) if solved.vetoed else solved
+    return own or solved, _moved(world, solved, pair[1])
 
 
 def _alike(world: World, pair: Sequence[Fragment]) -> bool:

@@ -65,7 +65,7 @@ class Added:
 class Solution:
     """What becomes of one exclusion list: the places of the entries that go, and the entries that come.
 
-    left      whether some engine that it was worked out for still takes a module for something else
+    vetoed    whether something is still wrong, and what was tried for it is harmless to the engines of the first bench
     given_up  whether it was not worked out to the end, since that takes more than any model needs
     """
 
@@ -73,7 +73,7 @@ class Solution:
     where: ExclusionList
     removed: tuple[int, ...]
     added: tuple[Added, ...]
-    left: bool = False
+    vetoed: bool = False
     given_up: bool = False
 
     @property
@@ -208,6 +208,7 @@ class Solver:
         self.weights = tuple(tuple(row.questions for row in judge.rows) for judge in self.judges)
         self._benches = tuple(bench for bench, *_ in seats.values())
         self._spent = 0
+        self._vetoes: set[int] = set()
         self._known: dict[tuple[tuple[int, ...], tuple[str, ...]], Verdicts] = {}
         self._missed: dict[int, tuple[Verdicts, frozenset[str]]] = {}
         self._judged: dict[tuple[int, int, str, tuple[str, ...]], bool] = {}
@@ -238,7 +239,9 @@ class Solver:
                     break
         except _Spent:
             return replace(found, given_up=True)
-        return replace(found, left=self._faults(self._try(found.removed, self._entries(found.added))) > 0)
+        left = self._faults(self._try(found.removed, self._entries(found.added))) > 0
+        vetoed = any(id(bench) in self._vetoes for bench in self._benches if bench is not self._benches[0])
+        return replace(found, vetoed=left and vetoed)
 
     def _better(self, found: Solution, gone: tuple[int, ...]) -> Solution | None:
         """A change that mends more than the one that was found, and leaves nothing worse; None where there is none."""
@@ -451,12 +454,17 @@ class Solver:
 
         What a draft got right by accident, under names that are the target's (`colliding`), may become wrong.
         """
-        return any(
-            (at not in self._ceded and self._wrong(at, row, new, after) and not self._wrong(at, row, old, before))
-            or (not row.unit.stored.plain and (old.decision, new.decision) == ("quantized", "plain"))
+        harmed = (
+            at
             for (at, row, old), (_, _, new) in zip(self._pairs(before), self._pairs(after), strict=True)
             if self._leaves[at] or old.decision != new.decision or old.scheme != new.scheme
+            if (at not in self._ceded and self._wrong(at, row, new, after) and not self._wrong(at, row, old, before))
+            or (not row.unit.stored.plain and (old.decision, new.decision) == ("quantized", "plain"))
         )
+        first = next(harmed, None)
+        if first is not None:
+            self._vetoes.add(id(self._benches[first]))
+        return first is not None
 
     def _settled(self) -> bool:
         """Whether the newest release of every engine takes the list rightly as it is.
