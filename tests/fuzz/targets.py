@@ -13,7 +13,7 @@ import fnmatch
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache
@@ -267,7 +267,7 @@ def matchers(data: bytes) -> None:
     for table, walk in _TABLES:
         found = table(entries).find(name)
         wanted = next((entry for entry in entries if walk(name, entry.name)), None)
-        assert (found and found.name) == (wanted and wanted.name), (table.__name__, texts, name, found, wanted)
+        assert (found and found.name) == (wanted and wanted.name), (table, texts, name, found, wanted)
     for make, walk in _LISTED:
         place = make(texts).first(name)
         assert place == next((at for at, text in enumerate(texts) if walk(name, text)), None), (
@@ -282,10 +282,15 @@ def _in_components(name: str, text: str) -> bool:
     return f".{text}." in f".{name}."
 
 
+def _ancestors(entries: Iterable[listing.Entry]) -> matching.Ancestors:
+    return matching.Ancestors(matching.Exact(entries))
+
+
 _TABLES: tuple[tuple[Any, Callable[[str, str], bool]], ...] = (
     (matching.Exact, str.__eq__),
     (matching.Contained, lambda name, text: text in name),
-    (matching.Globs, fnmatch.fnmatchcase),
+    (lambda entries: matching.Globs(matching.Exact(entries)), fnmatch.fnmatchcase),
+    (_ancestors, lambda name, text: text.startswith(f"{name}.")),
 )
 _LISTED: tuple[tuple[Any, Callable[[str, str], bool]], ...] = (
     (listing.Within, lambda name, text: text in name),
