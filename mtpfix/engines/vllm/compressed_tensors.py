@@ -7,12 +7,13 @@ C/compressed_tensors_moe/compressed_tensors_moe.py:25 (experts).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain
 from mtpfix.engines.vllm.ct_schemes import Group, embedding_scheme, experts_scheme, linear_scheme, parse_group
-from mtpfix.engines.vllm.entries import Entry, escaped, in_force, mapped, numbered, read, rename
+from mtpfix.engines.vllm.entries import Entry, escaped, in_force, numbered, read, rename, under
 from mtpfix.engines.vllm.matching import Patterns, agreed, shards
 from mtpfix.engines.vllm.switches import on
 from mtpfix.frozen import dataclass
@@ -152,12 +153,18 @@ class Targets:
 
 
 def _ignored(
-    config: Mapping[str, Any], mappers: Sequence[Mapper], only: Callable[[str], bool] | None, *, exhaustive: bool
+    query: MatchQuery, mappers: Sequence[Mapper], only: Callable[[str], bool] | None, *, exhaustive: bool
 ) -> tuple[Patterns, frozenset[str]]:
     """The exclusion list, ready to be searched, and its texts."""
-    entries = numbered(mapped(read(config.get("ignore", []), "/ignore"), mappers, only=only))
-    literal = frozenset(entry.name for entry in entries if isinstance(entry.name, str))
-    return Patterns(entries, exhaustive=exhaustive), literal
+    ignore = query.once(("vllm ct list",), lambda: read(query.config.get("ignore", []), "/ignore"))
+    entries = under(ignore, mappers, only=only)
+
+    def made() -> tuple[Patterns, frozenset[str]]:
+        return Patterns(entries), frozenset(entry.name for entry in entries if isinstance(entry.name, str))
+
+    texts = set(map(type, map(itemgetter(0), entries))) <= {str}
+    patterns, literal = query.once(("vllm ct entries", entries), made) if texts else made()
+    return patterns.exhaustive() if exhaustive else patterns, literal
 
 
 class CompressedTensors:
@@ -186,7 +193,7 @@ class CompressedTensors:
         self._whole_name_wins = on("fused-patterns", release)
         ignored = query.once(
             ("vllm ct", mappers, only is None, self._whole_name_wins),
-            lambda: _ignored(config, mappers, only, exhaustive=self._whole_name_wins),
+            lambda: _ignored(query, mappers, only, exhaustive=self._whole_name_wins),
         )
         self._ignored, self._literal = ignored
 

@@ -146,13 +146,14 @@ def mapped(
     current = tuple(entries)
     for mapper in mappers:
         steps = _steps(mapper)
-        likely = _likely(steps, [entry.name for entry in current]) if only is None else None
-        if likely is not None and not likely:
-            continue
+        likely = _likely(steps, [entry.name for entry in current])
+        if likely is not None:
+            likely = set(filter(only, likely)) if only else likely
+            if not likely:
+                continue
+        seen = only if likely is None else likely.__contains__
         renamed = (
-            (entry, _through(steps, entry.name) if only is None or only(entry.name) else entry.name)
-            if likely is None or entry.name in likely
-            else (entry, entry.name)
+            (entry, _through(steps, entry.name) if seen is None or seen(entry.name) else entry.name)
             for entry in current
         )
         current = tuple([_named(entry, name) for entry, name in renamed if name is not None])
@@ -171,9 +172,11 @@ def _named(entry: Entry, name: Any) -> Entry:
     return entry if name is entry.name else Entry(name, entry.text, entry.pointer, entry.order)
 
 
-def under(entries: tuple[Entry, ...], mappers: Iterable[Mapper]) -> tuple[Entry, ...]:
+def under(
+    entries: tuple[Entry, ...], mappers: Iterable[Mapper], *, only: Callable[[Any], bool] | None = None
+) -> tuple[Entry, ...]:
     """A list as it was read after every mapper, counted anew; the same object where none changes it."""
-    found = mapped(entries, mappers)
+    found = mapped(entries, mappers, only=only)
     return entries if found is entries else numbered(found)
 
 
