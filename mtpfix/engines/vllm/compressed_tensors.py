@@ -7,13 +7,12 @@ C/compressed_tensors_moe/compressed_tensors_moe.py:25 (experts).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain
 from mtpfix.engines.vllm.ct_schemes import Group, embedding_scheme, experts_scheme, linear_scheme, parse_group
-from mtpfix.engines.vllm.entries import Entry, escaped, in_force, numbered, read, rename, under
+from mtpfix.engines.vllm.entries import Entry, are_texts, escaped, in_force, numbered, read, rename, under
 from mtpfix.engines.vllm.matching import Patterns, agreed, shards
 from mtpfix.engines.vllm.switches import on
 from mtpfix.frozen import dataclass
@@ -162,8 +161,7 @@ def _ignored(
     def made() -> tuple[Patterns, frozenset[str]]:
         return Patterns(entries), frozenset(entry.name for entry in entries if isinstance(entry.name, str))
 
-    texts = set(map(type, map(itemgetter(0), entries))) <= {str}
-    patterns, literal = query.once(("vllm ct entries", entries), made) if texts else made()
+    patterns, literal = query.once(("vllm ct entries", entries), made) if are_texts(entries) else made()
     return patterns.exhaustive() if exhaustive else patterns, literal
 
 

@@ -160,6 +160,11 @@ def mapped(
     return current
 
 
+def are_texts(entries: Iterable[Entry]) -> bool:
+    """Whether all names are texts; others may have no hash."""
+    return set(map(type, map(itemgetter(0), entries))) <= {str}
+
+
 def _likely(steps: Sequence[Step], names: Sequence[Any]) -> set[str] | None:
     """The names in which some step finds what it looks for; None where each has to be tried."""
     if not set(map(type, names)) <= {str} or any(step is _regex for step, _, _ in steps):

@@ -9,12 +9,11 @@ import fnmatch
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, listed, plain, quantized, required
-from mtpfix.engines.vllm.entries import Entry, in_force, read, under
+from mtpfix.engines.vllm.entries import Entry, are_texts, in_force, read, under
 from mtpfix.engines.vllm.matching import Find, Holding, SkipList, searched
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Layer, Mapper
@@ -74,8 +73,7 @@ def _searched(
     own = config is query.config
     entries = under(query.once(("vllm fp8 list",), lambda: _listed(config)) if own else _listed(config), mappers)
     made = partial(searched, entries, mode)
-    texts = set(map(type, map(itemgetter(0), entries))) <= {str}
-    return query.once(("vllm fp8 entries", entries, mode), made) if texts else made()
+    return query.once(("vllm fp8 entries", entries, mode), made) if are_texts(entries) else made()
 
 
 def _listed(config: Mapping[str, Any]) -> tuple[Entry, ...]:

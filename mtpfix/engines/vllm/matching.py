@@ -20,7 +20,7 @@ from mtpfix.engines.listing import AtEntry, Below, Index, Pattern, pattern_of
 from mtpfix.engines.listing import Entry as Written
 from mtpfix.engines.listing import Patterns as Tried
 from mtpfix.engines.vllm.answers import Refusal
-from mtpfix.engines.vllm.entries import Entry
+from mtpfix.engines.vllm.entries import Entry, are_texts
 from mtpfix.model import Packed
 
 Find = Callable[[str], Entry | None]
@@ -33,14 +33,14 @@ _DOTS, _OF_EXPERTS = methodcaller("count", "."), methodcaller("count", "experts"
 def _texts(entries: Iterable[Entry]) -> list[Entry]:
     """The entries that are texts, as all are in most lists."""
     kept = list(entries)
-    if set(map(type, map(_NAME, kept))) <= {str}:
+    if are_texts(kept):
         return kept
     return [entry for entry in kept if isinstance(entry.name, str)]
 
 
 def _first_bad(entries: Sequence[Entry]) -> Entry | None:
     """The first entry that is no text."""
-    if set(map(type, map(_NAME, entries))) <= {str}:
+    if are_texts(entries):
         return None
     return next((entry for entry in entries if not isinstance(entry.name, str)), None)
 

@@ -9,13 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase, translate
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.quark_schemes import scheme_of
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, as_linears, cause_of, listed, plain, quantized
-from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename, under
+from mtpfix.engines.vllm.entries import Entry, are_texts, in_force, mapped, numbered, read, rename, under
 from mtpfix.engines.vllm.matching import Ancestors, Exact, Patterns, agreed, earliest, shards
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Layer, Mapper, Packed
@@ -99,7 +98,7 @@ def _excluded_by(
 ) -> tuple[Patterns, Exact, Ancestors]:
     """The entries of `exclude`, and those of them that are names, ready to be searched."""
     excluded = query.once(("vllm quark list",), lambda: read(query.config.get("exclude"), "/exclude"))
-    texts = set(map(type, map(itemgetter(0), excluded))) <= {str}
+    texts = are_texts(excluded)
     entries = under(excluded, mappers) if texts else excluded
 
     def made() -> tuple[Patterns, Exact, Ancestors]:
