@@ -25,7 +25,12 @@ _BAD_ESCAPE = late.pattern(r"~(?![01])")
 
 def pointer(*tokens: str | int) -> str:
     """The JSON pointer (RFC 6901) of a path: `pointer("a/b", 0)` is `/a~1b/0`."""
-    return "".join("/" + str(token).replace("~", "~0").replace("/", "~1") for token in tokens)
+    return "".join("/" + step(str(token)) for token in tokens)
+
+
+def step(key: str) -> str:
+    """A key as a step of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
 
 
 def tokens(text: str) -> list[str]:

@@ -18,6 +18,7 @@ from mtpfix.formats import format_of
 from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Checkpoint, Finding, JsonFile, Part, Report
 from mtpfix.output import matrix
+from mtpfix.patch import pointer
 from mtpfix.planning import editable, relevant
 
 FileKind = Literal["spelling", "lists", "config", "weights", "other"]
@@ -158,7 +159,7 @@ def _pointers(old: Any, new: Any, place: str = "") -> Iterator[str]:
     """Where two JSON values differ; a list counts as one place."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in dict.fromkeys((*old, *new)):
-            inner = f"{place}/{key.replace('~', '~0').replace('/', '~1')}"
+            inner = place + pointer(key)
             if key in old and key in new:
                 yield from _pointers(old[key], new[key], inner)
             else:

@@ -13,6 +13,7 @@ from typing import Any
 
 from mtpfix.errors import UnreadableError
 from mtpfix.model import JsonFile, Problem
+from mtpfix.patch import step
 
 CONFIG = "config.json"
 DESCRIPTION = "quant_model_description.json"
@@ -134,7 +135,7 @@ def _check_texts(name: str, value: Any) -> None:
             size = max(len(text) for text in (key, child, "") if isinstance(text, str))
             if size <= MAX_TEXT and not isinstance(child, (dict, list)):
                 continue
-            place = f"{pointer}/{_escape(str(key)[:100])}"
+            place = f"{pointer}/{step(str(key)[:100])}"
             if size > MAX_TEXT:
                 message = f"{name}: {place}: a text of {size} characters"
                 raise UnreadableError(message, subject=name, hint="no engine has a use for it; write the file again")
@@ -178,13 +179,9 @@ def _pointers(value: dict[str, Any], repeats: Repeats) -> list[str]:
     todo: list[tuple[str, Any]] = [("", value)]
     while todo:
         pointer, node = todo.pop()
-        found += [f"{pointer}/{_escape(key)}" for key in keys.get(id(node), ())]
+        found += [f"{pointer}/{step(key)}" for key in keys.get(id(node), ())]
         if isinstance(node, dict):
-            todo += [(f"{pointer}/{_escape(key)}", child) for key, child in node.items()]
+            todo += [(f"{pointer}/{step(key)}", child) for key, child in node.items()]
         elif isinstance(node, list):
             todo += [(f"{pointer}/{at}", child) for at, child in enumerate(node)]
     return sorted(found)
-
-
-def _escape(key: str) -> str:
-    return key.replace("~", "~0").replace("/", "~1")

@@ -16,7 +16,6 @@ from mtpfix.engines.listing import (
     Remembered,
     Rule,
     built,
-    escaped,
     firsts,
     pattern_of,
     picked,
@@ -26,6 +25,7 @@ from mtpfix.engines.listing import (
     sound,
 )
 from mtpfix.model import Answer, Cause, Layer, Packed
+from mtpfix.patch import step
 
 _METHOD = "compressed-tensors"
 _REGEX = "re:"
@@ -72,7 +72,7 @@ def _targets(config: Mapping[str, Any]) -> tuple[Entry, ...]:
     return tuple(
         entry
         for name, group in groups
-        for entry in sound(read_list(group["targets"], f"/config_groups/{escaped(name)}/targets"))
+        for entry in sound(read_list(group["targets"], f"/config_groups/{step(name)}/targets"))
     )
 
 

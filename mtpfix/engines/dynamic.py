@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Entry, Patterns, pattern_of, read_keys
+from mtpfix.engines.listing import Entry, Patterns, pattern_of, read_texts
 
 NEGATIVE, _POSITIVE = "-:", "+:"
 
@@ -22,7 +22,7 @@ class Dynamic:
     __slots__ = ("_entries", "_patterns", "_settings")
 
     def __init__(self, value: Mapping[str, Any]) -> None:
-        self._entries = read_keys(value, "/dynamic")
+        self._entries = read_texts(value, "/dynamic")
         self._settings = tuple(value.values())
         signs = [NEGATIVE if key.startswith(NEGATIVE) else _POSITIVE for key in value]
         sources = map(str.removeprefix, value, signs)

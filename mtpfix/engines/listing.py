@@ -13,13 +13,14 @@ from functools import partial
 from itertools import compress, islice, repeat, takewhile
 from operator import itemgetter, methodcaller, not_
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from mtpfix import late
 from mtpfix.engines.base import MatchQuery, places_of
 from mtpfix.frozen import NamedTuple, dataclass, replace
 from mtpfix.model import Answer, Cause, Layer
 from mtpfix.names import brief
+from mtpfix.patch import step
 from mtpfix.regexes import MAX_LENGTH, Opening, Regex, TooCostly, compiled, literal_of, opening_of
 
 LONGEST_REASON = 1000  # characters of what an engine says when it raises: a value of the config may be part of it
@@ -32,6 +33,7 @@ _LONGEST = 4000  # characters of an entry that is looked up by a piece; a longer
 _ENDS = ("", "$")  # of a pattern whose opening is all of it
 _TEXT, _BROKEN = itemgetter(0), itemgetter(3)
 _AT_DOT, _DOTS = methodcaller("partition", "."), methodcaller("count", ".")
+Row = TypeVar("Row", bound=tuple[Any, ...])
 RAISED = (
     ArithmeticError,
     AssertionError,
@@ -57,14 +59,19 @@ class Entry(NamedTuple):
     broken: bool = False
 
 
-def escaped(key: str) -> str:
-    """A key as a step of a JSON pointer."""
-    return key.replace("~", "~0").replace("/", "~1")
+def rows(kind: type[Row], *columns: Iterable[Any]) -> tuple[Row, ...]:
+    """Named tuples made of their columns: lists are long, and this takes no step of Python's own for each."""
+    return tuple(map(partial(tuple.__new__, kind), zip(*columns, strict=False)))
 
 
-def rows(texts: Iterable[str], pointers: Iterable[str], written: Iterable[str]) -> tuple[Entry, ...]:
-    """Entries made of their columns: lists are long, and this takes no step of Python's own for each."""
-    return tuple(map(partial(tuple.__new__, Entry), zip(texts, pointers, written, repeat(False), strict=False)))
+def pointers(value: Mapping[str, Any] | Sequence[Any], pointer: str) -> Iterable[str]:
+    """The pointers of a list's entries, or of a table's members, below the pointer of the whole."""
+    form = pointer.replace("%", "%%")
+    if not isinstance(value, Mapping):
+        return map(f"{form}/%d".__mod__, places_of(value))
+    whole = "".join(value)
+    steps = map(step, value) if "~" in whole or "/" in whole else value  # most need no look at each
+    return map(f"{form}/%s".__mod__, steps)
 
 
 def read_list(value: Any, pointer: str) -> tuple[Entry, ...]:
@@ -73,15 +80,15 @@ def read_list(value: Any, pointer: str) -> tuple[Entry, ...]:
     What is no text is `broken` and ends the list. Raises TypeError for a value that cannot be iterated.
     """
     if isinstance(value, list) and set(map(type, value)) == {str}:
-        return rows(value, map(f"{pointer.replace('%', '%%')}/%d".__mod__, places_of(value)), value)
+        return read_texts(value, pointer)
     entries: list[Entry] = []
     keyed, letters = isinstance(value, Mapping), isinstance(value, str)
     for index, text in enumerate(() if value is None else value):
         if not isinstance(text, str):
             entries.append(Entry("", f"{pointer}/{index}", brief(repr(text), LONGEST_REASON), broken=True))
             break
-        step = escaped(text) if keyed else index
-        entries.append(Entry(text, pointer if letters else f"{pointer}/{step}", text))
+        place = step(text) if keyed else index
+        entries.append(Entry(text, pointer if letters else f"{pointer}/{place}", text))
     return tuple(entries)
 
 
@@ -107,11 +114,9 @@ def picked(entries: Sequence[Entry], index: int | None) -> Entry | None:
     return None
 
 
-def read_keys(value: Mapping[str, Any], pointer: str) -> tuple[Entry, ...]:
-    """The keys of a table as entries."""
-    whole = "".join(value)
-    steps = map(escaped, value) if "~" in whole or "/" in whole else value
-    return rows(value, map(f"{pointer.replace('%', '%%')}/%s".__mod__, steps), value)
+def read_texts(value: Mapping[str, Any] | Sequence[str], pointer: str) -> tuple[Entry, ...]:
+    """The texts of a list, or the keys of a table, as entries."""
+    return rows(Entry, value, pointers(value, pointer), value, repeat(False))
 
 
 def unique(entries: Iterable[Entry]) -> tuple[Entry, ...]:

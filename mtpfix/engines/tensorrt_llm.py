@@ -22,7 +22,6 @@ from mtpfix.engines.listing import (
     Remembered,
     Rule,
     built,
-    escaped,
     pattern_of,
     picked,
     plain,
@@ -35,6 +34,7 @@ from mtpfix.engines.listing import (
 from mtpfix.engines.releases import at_least, modelled
 from mtpfix.engines.trtllm_qwen import exclusion_names, layer_names
 from mtpfix.model import Answer, Cause, Layer, Packed
+from mtpfix.patch import step
 from mtpfix.regexes import Regex
 
 _REGEX = "re:"
@@ -182,7 +182,7 @@ class _Layers:
             count = query.options.get("num_hidden_layers", "")
             names = layer_names(layers, int(count) if count.isdecimal() else None)
         self._keys = {
-            name: (_scheme(layers[written]), Entry(name, f"{pointer}/quantized_layers/{escaped(written)}", written))
+            name: (_scheme(layers[written]), Entry(name, f"{pointer}/quantized_layers/{step(written)}", written))
             for name, written in names.items()
         }
 

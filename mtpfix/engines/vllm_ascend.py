@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mtpfix.engines.base import Change, Matcher, MatchQuery, Method
-from mtpfix.engines.listing import Entry, Remembered, Rule, built, escaped, plain, quantized
+from mtpfix.engines.listing import Entry, Remembered, Rule, built, plain, quantized
 from mtpfix.engines.releases import at_least, modelled
 from mtpfix.engines.vllm.entries import renamed
 from mtpfix.model import Answer, Cause, Layer, Mapper, Packed
+from mtpfix.patch import step
 
 NAME = "vllm-ascend"
 METHOD = "ascend"
@@ -87,7 +88,7 @@ class Described:
 
     def _entry(self, name: str) -> Entry | None:
         key = self._keys.get(name)
-        return None if key is None else Entry(str(self._config[key]), f"/{escaped(key)}", key)
+        return None if key is None else Entry(str(self._config[key]), f"/{step(key)}", key)
 
     def required(self, module: str) -> Entry:
         """The same; raises KeyError where nothing is said, as the plug-in does."""

@@ -9,7 +9,7 @@ from fnmatch import fnmatch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtpfix.engines.vllm.entries import Entry, escaped, mapped, numbered, read, rename
+from mtpfix.engines.vllm.entries import Entry, mapped, numbered, read, rename
 from mtpfix.engines.vllm.inc import _renamed, _written
 from mtpfix.engines.vllm.matching import Ancestors, Contained, Exact, Globs, Holding, Patterns, Suffixed
 from mtpfix.model import Mapper
@@ -83,7 +83,6 @@ def test_pointers_survive_mapping() -> None:
     entries = mapped(read(["drop", "keep.a"], "/ignore"), (Mapper(prefix=(("drop", None), ("keep", "kept"))),))
     assert [(entry.name, entry.text, entry.pointer) for entry in entries] == [("kept.a", "keep.a", "/ignore/1")]
     assert read({"a/b~c": 1}, "/dynamic")[0].pointer == "/dynamic/a~1b~0c"
-    assert escaped("~/") == "~0~1"
 
 
 RULES = st.lists(st.tuples(PART, st.sampled_from(["", "x", "mlp", None])), max_size=2).map(tuple)

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Entry, Pattern, Rule, Starting, escaped, pattern_of, plain, quantized
+from mtpfix.engines.listing import Entry, Pattern, Rule, Starting, pattern_of, plain, quantized
 from mtpfix.engines.sglang.fp8 import needed
 from mtpfix.frozen import NamedTuple
 from mtpfix.model import Answer, Layer
+from mtpfix.patch import step
 
 _NEVER = "the method leaves this kind of layer alone"
 _SPECIAL = frozenset("*+?^$()[]{}|\\")
@@ -133,7 +134,7 @@ class _Layers:
         return Settings(*(own.get(field, value) for field, value in base._asdict().items())), self._entry(key)
 
     def _entry(self, key: str) -> Entry:
-        return Entry(key, f"/extra_config/{escaped(key)}", key)
+        return Entry(key, f"/extra_config/{step(key)}", key)
 
 
 def _one(found: list[tuple[Settings, Entry | None]], name: str) -> tuple[Settings, Entry | None]:

@@ -11,7 +11,6 @@ from mtpfix.engines.listing import (
     Entry,
     Pattern,
     Rule,
-    escaped,
     pattern_of,
     plain,
     quantized,
@@ -23,6 +22,7 @@ from mtpfix.engines.sglang.ct_schemes import Group, built_scheme, group_of, is_m
 from mtpfix.engines.sglang.names import mapped
 from mtpfix.engines.sglang.switches import on
 from mtpfix.model import Answer, Layer, Packed
+from mtpfix.patch import step
 
 _NEVER = "the method leaves this kind of layer alone"
 _EXPERT_ZERO = (".0.gate_proj", ".0.up_proj", ".0.down_proj")
@@ -96,7 +96,7 @@ def _groups(config: Mapping[str, Any], query: MatchQuery) -> dict[str, tuple[Ent
     """
     found: dict[str, tuple[Entry, Group]] = {}
     for name, value in config.get("config_groups", {}).items():
-        pointer = f"/config_groups/{escaped(name)}/targets"
+        pointer = f"/config_groups/{step(name)}/targets"
         if value.get("targets") is None:
             raise TypeError(f"{pointer} is no list")
         group = None

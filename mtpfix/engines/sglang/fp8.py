@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -42,7 +42,7 @@ def _found(config: Mapping[str, Any]) -> tuple[Entry, ...]:
 def _both_spellings(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
     bare = [text.removeprefix("model.") for text in texts(sound(entries))]
     columns = (bare, list(map("model.".__add__, bare))), *([list(map(itemgetter(at), entries))] * 2 for at in (1, 2))
-    return rows(*(chain.from_iterable(zip(*column, strict=True)) for column in columns))
+    return rows(Entry, *(chain.from_iterable(zip(*column, strict=True)) for column in columns), repeat(False))
 
 
 def _ignored(query: MatchQuery, both_spellings: bool, mappers: tuple[Mapper, ...]) -> tuple[Entry, ...]:

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Below, Entry, escaped
+from mtpfix.engines.listing import Below, Entry
 from mtpfix.engines.sglang.names import mapped_keys
 from mtpfix.engines.sglang.switches import on
 from mtpfix.frozen import dataclass
 from mtpfix.model import Layer
+from mtpfix.patch import step
 
 _INNER, _OUTER = "language_model.model.", "model.language_model."
 _BLOCK = ("FP8_PB_WO", "FP8_BLOCK_SCALES")
@@ -84,7 +85,7 @@ class Layered:
 
     def _listed(self, name: str) -> Listed:
         written, value = self._layers[name]
-        return Listed(value["quant_algo"].upper(), Entry(name, f"{self._pointer}/{escaped(written)}", written))
+        return Listed(value["quant_algo"].upper(), Entry(name, f"{self._pointer}/{step(written)}", written))
 
     def _of_shards(self, prefix: str) -> Listed | None:
         base, leaf = prefix.rsplit(".", 1)[0], prefix.rpartition(".")[2]

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtpfix.engines.base import MatchQuery
-from mtpfix.engines.listing import Entry, Rule, escaped, firsts, picked, plain, quantized, read_list
+from mtpfix.engines.listing import Entry, Rule, firsts, picked, plain, quantized, read_list
 from mtpfix.engines.sglang.switches import on
 from mtpfix.model import Answer, Layer
+from mtpfix.patch import step
 
 _NEVER = "the method leaves this kind of layer alone"
 
@@ -57,7 +58,7 @@ def modelslim(query: MatchQuery) -> Rule:
         return lambda *_: plain("a draft does not read quant_model_description.json")
 
     def weight(name: str) -> Entry:
-        return Entry(name, "/" + escaped(f"{name}.weight"), str(stored.get(f"{name}.weight", "")))
+        return Entry(name, "/" + step(f"{name}.weight"), str(stored.get(f"{name}.weight", "")))
 
     def answer(runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
         if layer == "moe":

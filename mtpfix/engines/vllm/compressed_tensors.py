@@ -12,11 +12,12 @@ from typing import Any
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain
 from mtpfix.engines.vllm.ct_schemes import Group, embedding_scheme, experts_scheme, linear_scheme, parse_group
-from mtpfix.engines.vllm.entries import Entry, are_texts, escaped, in_force, numbered, read, rename, under
+from mtpfix.engines.vllm.entries import Entry, are_texts, in_force, numbered, read, rename, under
 from mtpfix.engines.vllm.matching import Patterns, agreed, shards
 from mtpfix.engines.vllm.switches import on
 from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Layer, Mapper, Packed
+from mtpfix.patch import step
 from mtpfix.regexes import compiled
 
 _PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
@@ -66,7 +67,7 @@ def read_targets(config: Mapping[str, Any], release: str) -> dict[str, Target]:
     for label, value in groups.items():
         if on("ct-attention-groups", release) and _is_attention(value["targets"]):
             continue
-        entries = read(value.get("targets"), f"/config_groups/{escaped(label)}/targets")
+        entries = read(value.get("targets"), f"/config_groups/{step(label)}/targets")
         group = parse_group(value, config.get("format"), release) if entries else None
         found.update((entry.name, Target(entry, group, label)) for entry in entries if group is not None)
     return found

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from itertools import count
 from operator import itemgetter
 from typing import Any
 
-from mtpfix.engines.base import places_of
+from mtpfix.engines.listing import pointers, rows
 from mtpfix.engines.vllm.switches import on
 from mtpfix.frozen import NamedTuple
 from mtpfix.model import Mapper
@@ -38,29 +37,11 @@ def read(value: Any, pointer: str) -> tuple[Entry, ...]:
     Raises TypeError for what cannot be iterated.
     """
     if isinstance(value, Mapping):
-        return _rows(value, value, map(f"{pointer.replace('%', '%%')}/%s".__mod__, _steps_of(value)))
+        return rows(Entry, value, value, pointers(value, pointer), count())
     if isinstance(value, str):
         return tuple(Entry(letter, letter, pointer, at) for at, letter in enumerate(value))
-    items = tuple(value)
-    places = places_of(value if isinstance(value, list) else items)
-    return _rows(items, items, map(f"{pointer.replace('%', '%%')}/%d".__mod__, places))
-
-
-def _steps_of(keys: Iterable[Any]) -> Iterable[str]:
-    """Keys as components of a JSON pointer; most need no look at each."""
-    steps = list(map(str, keys))
-    whole = "".join(steps)
-    return map(escaped, steps) if "~" in whole or "/" in whole else steps
-
-
-def _rows(names: Iterable[Any], texts: Iterable[Any], pointers: Iterable[str]) -> tuple[Entry, ...]:
-    """Entries made of their columns: lists are long, and this takes no step of Python's own for each."""
-    return tuple(map(partial(tuple.__new__, Entry), zip(names, texts, pointers, count(), strict=False)))
-
-
-def escaped(key: str) -> str:
-    """A key as a component of a JSON pointer (RFC 6901)."""
-    return key.replace("~", "~0").replace("/", "~1")
+    items = value if isinstance(value, list) else tuple(value)
+    return rows(Entry, items, items, pointers(items, pointer), count())
 
 
 def in_force(mappers: Sequence[Mapper], release: str) -> tuple[Mapper, ...]:
@@ -187,5 +168,5 @@ def under(
 
 def numbered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """The entries with `order` counted anew."""
-    rows = tuple(entries)
-    return _rows(map(itemgetter(0), rows), map(itemgetter(1), rows), map(itemgetter(2), rows))
+    held = tuple(entries)
+    return rows(Entry, map(itemgetter(0), held), map(itemgetter(1), held), map(itemgetter(2), held), count())

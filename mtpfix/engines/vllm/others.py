@@ -11,10 +11,11 @@ from typing import Any
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, listed, plain, quantized, required
-from mtpfix.engines.vllm.entries import Entry, escaped, numbered, read
+from mtpfix.engines.vllm.entries import Entry, numbered, read
 from mtpfix.engines.vllm.matching import Exact, SkipList, earliest, searched
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Cause, Layer
+from mtpfix.patch import step
 from mtpfix.regexes import compiled
 
 
@@ -35,7 +36,7 @@ class TorchAo:
         """The entries, and how many components they have."""
         entries = [*read(config.get("modules_to_not_convert") or [], "/modules_to_not_convert")]
         place = "/quant_type/default/_data/module_fqn_to_config"
-        entries += [Entry(k, k, f"{place}/{escaped(k)}", 0) for k, v in self._named.items() if v is None]
+        entries += [Entry(k, k, f"{place}/{step(k)}", 0) for k, v in self._named.items() if v is None]
         return Exact(numbered(entries)), sorted({entry.name.count(".") + 1 for entry in entries})
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
@@ -63,7 +64,7 @@ class TorchAo:
         key = name if name in self._named else next(patterns, "_default")
         if self._named.get(key) is None:
             return plain("no config for this module")
-        cause = Cause(pointer=f"/quant_type/default/_data/module_fqn_to_config/{escaped(key)}", entry=key)
+        cause = Cause(pointer=f"/quant_type/default/_data/module_fqn_to_config/{step(key)}", entry=key)
         return Answer("quantized", cause, "torchao")
 
 
