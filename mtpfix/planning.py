@@ -29,7 +29,7 @@ from mtpfix.model import Certificate, Edit, JsonFile, Plan
 from mtpfix.patch import apply_value, ops, pointer, tokens
 from mtpfix.releases import key
 from mtpfix.rules.entries import malformed
-from mtpfix.solve import Bench, Solution, Solver, put
+from mtpfix.solve import Bench, Solution, Solver, is_broken, put
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 
 
@@ -47,7 +47,7 @@ def solutions(
     if not _alike(world, pair):
         found = (jury.solve(fragment, jury.benches(fragment)) for fragment in pair)
         return tuple(item for item in found if item is not None)
-    solved = jury.solve(pair[0], [*jury.readers(pair[0]), *jury.native(pair[1])])
+    solved = jury.solve(pair[0], [*jury.readers(pair[0]), *jury.native(_in_order(world, pair))])
     if solved is None:
         return ()
     own = jury.solve(pair[0], jury.readers(pair[0]), solved) if solved.vetoed else solved
@@ -61,7 +61,35 @@ def _alike(world: World, pair: Sequence[Fragment]) -> bool:
     one, other = (_list_of(world, fragment) for fragment in pair)
     if one is None or other is None or one[0] is not other[0]:
         return False
-    return all(getattr(one[1], part) == getattr(other[1], part) for part in ("entries", "places", "present", "broken"))
+    return _is_equal(one[1], other[1]) or _is_reordered(one[1], other[1])
+
+
+def _is_equal(one: ExclusionList, other: ExclusionList) -> bool:
+    return all(getattr(one, part) == getattr(other, part) for part in ("entries", "places", "present", "broken"))
+
+
+def _is_reordered(one: ExclusionList, other: ExclusionList) -> bool:
+    """Whether two lists hold the same entries, in another order or more than once, and no engine can tell: of rules the
+    first that matches wins, and what is no text or no expression stops an engine on its way."""
+    if one.keyed or one.broken or other.broken or not (one.present and other.present):
+        return False
+    return set(one.entries) == set(other.entries) and not any(map(_stops, one.entries))
+
+
+def _stops(entry: str) -> bool:
+    """Whether an engine may stop on an entry: on an expression, or on a glob that it makes one of."""
+    return is_broken(entry if entry.startswith("re:") else entry.replace("*", ".*"))
+
+
+def _in_order(world: World, pair: Sequence[Fragment]) -> Fragment:
+    """The second of two files with the same list, with it in the order of the first."""
+    first, other = (_list_of(world, fragment) for fragment in pair)
+    assert first is not None
+    assert other is not None
+    if _is_equal(first[1], other[1]):
+        return pair[1]
+    held = listed(pair[0].value, first[1])
+    return replace(pair[1], value=put(pair[1].value, tokens(other[1].pointer), held))
 
 
 def _list_of(world: World, fragment: Fragment) -> tuple[Format, ExclusionList] | None:
@@ -70,9 +98,15 @@ def _list_of(world: World, fragment: Fragment) -> tuple[Format, ExclusionList] |
 
 
 def _moved(world: World, item: Solution, fragment: Fragment) -> Solution:
-    """The same change for the list of another file."""
+    """The same change for the list of another file, which may hold the entries in another order."""
     found = _list_of(world, fragment)
-    return replace(item, fragment=fragment, where=found[1]) if found else item
+    if found is None:
+        return item
+    where, removed = found[1], item.removed
+    if not _is_equal(item.where, where):
+        kept = {text for place, text in zip(item.where.places, item.where.entries, strict=True) if place not in removed}
+        removed = tuple(place for place, text in zip(where.places, where.entries, strict=True) if text not in kept)
+    return replace(item, fragment=fragment, where=where, removed=removed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ def _changed(old: Any, path: Sequence[str], where: ExclusionList, gone: set[int]
     return {**new, **{name: value for name, value in items if name not in new}}
 
 
-def _is_broken(entry: str) -> bool:
+def is_broken(entry: str) -> bool:
     """Whether no engine can take an entry for a regular expression, were it meant to be one."""
     return not is_valid(entry.removeprefix("re:").removeprefix("-:").removeprefix("+:"))
 
@@ -507,11 +507,11 @@ class Solver:
         """Entries that differ from some in the number of an expert alone, since a list may name thousands one by one;
         and where one is no regular expression, all that are none."""
         kinds = {EXPERT_NUMBER.sub("", text) for text in texts}
-        broken = any(_is_broken(text) for text in texts)
+        broken = any(is_broken(text) for text in texts)
         return {
             entry
             for entry in self.where.entries
-            if EXPERT_NUMBER.sub("", entry) in kinds or (broken and _is_broken(entry))
+            if EXPERT_NUMBER.sub("", entry) in kinds or (broken and is_broken(entry))
         }
 
     def _breaking(self) -> tuple[int, ...]:
@@ -828,7 +828,7 @@ class Solver:
             for other in self.judges
             if other.profile == judge.profile
             for row in other.rows
-            if row.ask is not None and not row.unit.stored.plain
+            if row.ask is not None and row.ask.layer in LIST_LAYERS and not row.unit.stored.plain
         }
         rows = zip(judge.rows, state[at], strict=True)
         return any(

@@ -437,3 +437,47 @@ def test_what_is_no_text_goes_with_the_entries_that_have_to_come_then() -> None:
     }
     assert draft(report, "sglang", "0.5.23") == draft(report, "vllm", "0.33.0") == "loads"
     assert analyse(rewritten(checkpoint, report.plan.after), scope="all").plan.edits == ()
+
+
+def test_two_files_with_one_list_in_another_order_are_one() -> None:
+    """Where `in_proj_qkv` is plain and `in_proj_z` is not, no list helps vLLM and SGLang; TensorRT-LLM loads the draft
+    once the sidecar's `*` is gone, and of config.json it goes as well: the two hold the same, whatever their order."""
+    made = MODELS["qwen3_5"]()
+    qkv, z = ("model.language_model.layers.0.linear_attn.in_proj_" + name for name in ("qkv", "z"))
+    some = [qkv, "mtp.layers.0.*", "mtp.fc", "model.language_model.mtp.layers.0.self_attn.q_proj", "*"]
+    other = [*some[2:0:-1], *some[3:], some[0]]
+    stored = {z: "nvfp4"}
+    same = analyse(build(made, "mixed", some, sidecar=some, stored=stored), scope="all")
+    apart = analyse(build(made, "mixed", some, sidecar=other, stored=stored), scope="all")
+    gone = {("config.json", 0), ("config.json", 4), ("hf_quant_config.json", 3), ("hf_quant_config.json", 4)}
+    assert {(edit.file, int(edit.pointer.rpartition("/")[2])) for edit in apart.plan.edits} == gone
+    assert {edit.op for edit in apart.plan.edits} == {"remove"}
+    assert (apart.status, apart.after) == (same.status, same.after)
+
+
+def test_an_entry_that_stands_twice_in_one_of_two_files_goes_from_both_places() -> None:
+    made = MODELS["qwen3_5"]()
+    listed = [*made.kept, "mtp.*"]
+    stored = dict.fromkeys(made.draft, "nvfp4")
+    report = analyse(build(made, "nvfp4", listed, sidecar=["mtp.*", *listed], stored=stored), scope="all")
+    places = sorted((edit.file, edit.pointer) for edit in report.plan.edits if edit.op == "remove")
+    last = len(made.kept)
+    assert places == [
+        ("config.json", f"/quantization_config/ignore/{last}"),
+        ("hf_quant_config.json", "/quantization/exclude_modules/0"),
+        ("hf_quant_config.json", f"/quantization/exclude_modules/{last + 1}"),
+    ]
+
+
+def test_a_head_that_the_draft_never_reads_keeps_no_alias_from_its_own() -> None:
+    """vLLM asks for the draft's head as `model.layers.3.head` and reads tensors of the draft's layers alone, not the
+    target's head (vllm-0.33.0 model_executor/models/glm4_moe_lite_mtp.py load_weights). That it is packed is no reason
+    to leave the entry out."""
+    made = recorded("glm4_moe_lite")
+    stored = {name: "nvfp4" for name in made.draft if "experts." not in name or "shared" in name}
+    made = replace(made, kept={**made.kept, "model.layers.3.shared_head.head": (256, 128)})
+    checkpoint = build(made, "nvfp4", ABSENT, sidecar=["model.layers.3.*"], stored={**stored, "lm_head": "nvfp4"})
+    report = analyse(checkpoint, scope="all")
+    added = {str(edit.value) for edit in report.plan.edits if edit.op == "add" and edit.file == "hf_quant_config.json"}
+    assert "model.layers.3.head" in added
+    assert draft(report, "vllm", "0.33.0") == "loads"
