@@ -16,6 +16,8 @@ from math import prod
 from mtpfix import late
 from mtpfix.frozen import NamedTuple, dataclass
 
+NEGATIVE = "-:"  # sign of a rule in GPTQ's `dynamic`: what it matches stays plain
+LETTERS = frozenset("*+?^$()[]{}|\\")  # a key of AutoRound's `extra_config` with one of them is an expression
 MAX_LENGTH = 4000
 MAX_TRIES = 200_000
 
@@ -31,6 +33,7 @@ _SURE = late.pattern(r"\^?(?!\*)[A-Za-z0-9_.-]*(?:(?:\*(?!\*)|\\[.-])[A-Za-z0-9_
 _OPENING = late.pattern(r"\^?((?:(?:[A-Za-z0-9_.-]|\\[.-])(?!\*))*)")
 _RUN = late.pattern(r"(?:(?:[A-Za-z0-9_-]|\\[.-])(?!\*))+")
 _FEW = frozenset({r"\d", "[0-9]"})
+_SIGNS = (NEGATIVE, "+:")
 
 
 class TooCostly(Exception):
@@ -75,6 +78,11 @@ class Regex:
         if self.nested or starts * prod(tries) > MAX_TRIES:
             raise TooCostly(self.pattern.pattern)
         return True
+
+
+def unsigned(rule: str) -> str:
+    """The expression of a rule in GPTQ's `dynamic`, which may have a sign in front."""
+    return rule[2:] if rule.startswith(_SIGNS) else rule
 
 
 def compiled(pattern: str) -> Regex:

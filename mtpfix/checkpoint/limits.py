@@ -19,7 +19,7 @@ from mtpfix.errors import UnreadableError
 from mtpfix.model import JsonFile, RawModule
 from mtpfix.modules import Modules, split_expert
 from mtpfix.names import brief
-from mtpfix.regexes import opening_of
+from mtpfix.regexes import LETTERS, opening_of, unsigned
 
 MOST_ROWS = 400_000  # of a description: one for each tensor; a trillion parameters make 280,000 tensors
 MOST_ENTRIES = 150_000  # in whatever checkpoint; a trillion parameters make 150,000 modules
@@ -44,7 +44,6 @@ _SPECIAL = late.pattern(r"[*+?{\[]")
 _EXTRA, _DYNAMIC, _REGEX = "extra_config", "dynamic", "re:"
 _WILD = "*+?{["
 _DOTS = methodcaller("count", ".")
-_OF_REGEXES = frozenset("*+?^$()[]{}|\\")  # a key of `extra_config` with one of them is tried as an expression
 
 
 def check_lists(files: Mapping[str, JsonFile], modules: int) -> None:
@@ -174,7 +173,7 @@ def _texts(entries: Iterable[object]) -> list[str]:
 
 def _is_pattern(entry: str, key: str) -> bool:
     both = len(entry) > 1 and entry[0] == entry[-1] == "*"
-    tried = key == _EXTRA and not _OF_REGEXES.isdisjoint(entry)
+    tried = key == _EXTRA and not LETTERS.isdisjoint(entry)
     return both or tried or _SPECIAL.search(entry, 1, len(entry) - 1) is not None
 
 
@@ -184,8 +183,8 @@ def _regexes(entries: Collection[object], key: str) -> int:
         return 0
     texts = _texts(entries)
     if key == _DYNAMIC:
-        rules = [entry.removeprefix("-:" if entry.startswith("-:") else "+:") for entry in texts]
-        return sum(opening is None or len(opening.texts) != 1 for opening in map(opening_of, rules))
+        openings = map(opening_of, map(unsigned, texts))
+        return sum(opening is None or len(opening.texts) != 1 for opening in openings)
     return [entry[: len(_REGEX)] for entry in texts].count(_REGEX) if _REGEX in "\n".join(texts) else 0
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from mtpfix.engines.base import MatchQuery
 from mtpfix.engines.listing import Entry, Patterns, pattern_of, read_texts
-
-NEGATIVE, _POSITIVE = "-:", "+:"
+from mtpfix.regexes import NEGATIVE, unsigned
 
 
 class Dynamic:
@@ -24,9 +23,7 @@ class Dynamic:
     def __init__(self, value: Mapping[str, Any]) -> None:
         self._entries = read_texts(value, "/dynamic")
         self._settings = tuple(value.values())
-        signs = [NEGATIVE if key.startswith(NEGATIVE) else _POSITIVE for key in value]
-        sources = map(str.removeprefix, value, signs)
-        self._patterns = Patterns(enumerate(map(pattern_of, self._entries, sources)))
+        self._patterns = Patterns(enumerate(map(pattern_of, self._entries, map(unsigned, value))))
 
     def first(self, name: str) -> tuple[Entry, bool, Any] | None:
         """The entry, whether it leaves the layer plain, and its settings. Raises AtEntry for a bad pattern."""

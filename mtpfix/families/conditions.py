@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from mtpfix.families.base import config_value, text_configs, whole_number
+from mtpfix.regexes import NEGATIVE
 
 LIST_KEYS = ("ignore", "exclude_modules", "ignored_layers", "modules_to_not_convert", "exclude")
 
@@ -70,7 +71,7 @@ def _layers_under(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]
 
 
 def _dynamic_minus(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-    return any(key.startswith("-:") and text in key for key in _keys_of(quant, "dynamic"))
+    return any(key.startswith(NEGATIVE) and text in key for key in _keys_of(quant, "dynamic"))
 
 
 def _config_has(text: str, quant: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

@@ -15,10 +15,10 @@ from typing import Any
 
 from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach, at, regex_matches, without_wrapper
 from mtpfix.frozen import replace
+from mtpfix.regexes import LETTERS
 
 _FULL_PRECISION = 16
 _PLAIN: Mapping[str, Any] = {"bits": _FULL_PRECISION, "data_type": "fp"}
-_REGEX_LETTERS = frozenset(r"*+?^$()[]{}|\\")
 
 
 class AutoRound:
@@ -56,12 +56,12 @@ class AutoRound:
         return (node,) if reach == "leaf" else (_pattern(node, reach),)
 
     def covers(self, entry: str, name: str) -> bool:
-        if _REGEX_LETTERS.isdisjoint(entry):
+        if LETTERS.isdisjoint(entry):
             return entry == name or name.endswith(f".{entry}")
         return regex_matches(entry, name)
 
     def anchors(self, entry: str) -> Anchors | None:
-        return (("whole", entry), ("end", f".{entry}")) if _REGEX_LETTERS.isdisjoint(entry) else None
+        return (("whole", entry), ("end", f".{entry}")) if LETTERS.isdisjoint(entry) else None
 
     def container(self) -> bool:
         return True

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtpfix.formats.base import Anchors, ExclusionList, Format, Reach, at, regex_matches
-from mtpfix.regexes import opening_of
+from mtpfix.regexes import NEGATIVE, opening_of
 
 
 class Gptq:
@@ -32,15 +32,15 @@ class Gptq:
 
     def aliases(self, node: str, reach: Reach) -> tuple[str, ...]:
         end = {"below": r"\..*", "experts": r"(\.|$)", "leaf": "$"}[reach]
-        return (f"-:^{re.escape(node)}{end}",)
+        return (f"{NEGATIVE}^{re.escape(node)}{end}",)
 
     def covers(self, entry: str, name: str) -> bool:
-        return entry.startswith("-:") and regex_matches(entry.removeprefix("-:"), name)
+        return entry.startswith(NEGATIVE) and regex_matches(entry.removeprefix(NEGATIVE), name)
 
     def anchors(self, entry: str) -> Anchors | None:
-        if not entry.startswith("-:"):
+        if not entry.startswith(NEGATIVE):
             return ()
-        opening = opening_of(entry.removeprefix("-:"))
+        opening = opening_of(entry.removeprefix(NEGATIVE))
         if opening is None or len(opening.texts) != 1:
             return None
         text = opening.texts[0]

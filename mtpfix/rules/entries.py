@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from mtpfix import late
 from mtpfix.formats.base import Format, regex_matches
-from mtpfix.regexes import is_surely_valid, is_valid, literal_of
+from mtpfix.regexes import is_surely_valid, is_valid, literal_of, unsigned
 
 _WRAPPERS = ("model.language_model.", "language_model.model.", "language_model.", "model.")
 _WRAPPED = late.pattern(r"^(?:(?:model|language_model)\\?\.)+")
@@ -45,9 +45,9 @@ def _not_plain(entries: tuple[str, ...]) -> frozenset[str]:
 @lru_cache(maxsize=65536)
 def _reading(entry: str) -> tuple[str, str, str]:
     """Whether an entry is meant as a `regex` or as a `glob`, what of it counts, and what a name must hold for that."""
-    text = entry[2:] if entry.startswith(("-:", "+:")) else entry
+    text = unsigned(entry)
     bare = "\\" in text or text.startswith((".*", "("))  # AutoRound's patterns have no mark of their own
-    if bare or text.startswith("re:") or entry.startswith(("-:", "+:")):
+    if bare or text.startswith("re:") or text != entry:
         text = text.removeprefix("re:")
         loose = _loose(text)
         sure = is_surely_valid(text) and (text.endswith(loose) and not loose.startswith("*"))

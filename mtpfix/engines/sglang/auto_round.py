@@ -18,9 +18,9 @@ from mtpfix.engines.sglang.fp8 import needed
 from mtpfix.frozen import NamedTuple
 from mtpfix.model import Answer, Layer
 from mtpfix.patch import step
+from mtpfix.regexes import LETTERS
 
 _NEVER = "the method leaves this kind of layer alone"
-_SPECIAL = frozenset("*+?^$()[]{}|\\")
 _ALLOWED: Mapping[str, tuple[Any, ...]] = {
     "bits": (2, 3, 4, 8),
     "data_type": ("int",),
@@ -83,7 +83,7 @@ class _Layers:
 
     def _compiled(self) -> list[Pattern]:
         """The keys that are patterns."""
-        special = (key for key in self._extra if isinstance(key, str) and not _SPECIAL.isdisjoint(key))
+        special = (key for key in self._extra if isinstance(key, str) and not LETTERS.isdisjoint(key))
         return [pattern_of(self._entry(key), key) for key in special]
 
     def answer(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:

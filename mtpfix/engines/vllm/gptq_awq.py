@@ -29,6 +29,7 @@ from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read,
 from mtpfix.engines.vllm.matching import Contained, Find, SkipList, agreed, shards
 from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Cause, Layer, Mapper, Packed
+from mtpfix.regexes import NEGATIVE
 
 _UNQUANTIZED = frozenset({"F16", "BF16", "F32"})
 _MODULES = "modules_in_block_to_quantize"
@@ -183,7 +184,7 @@ def _check_act_order(act_order: Any, group_size: Any, rules: Mapping[str, Any]) 
     if act_order and group_size != -1:
         raise Refusal("ValueError", "activation order (desc_act) is no longer supported")
     for pattern, override in rules.items():
-        if not pattern.startswith("-:") and isinstance(override, Mapping):
+        if not pattern.startswith(NEGATIVE) and isinstance(override, Mapping):
             size = override.get("group_size", group_size)
             if override.get("desc_act", act_order) and size != -1:
                 raise Refusal("ValueError", "activation order (desc_act) is no longer supported")

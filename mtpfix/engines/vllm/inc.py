@@ -19,9 +19,8 @@ from mtpfix.engines.vllm.matching import Suffixed, earliest
 from mtpfix.engines.vllm.switches import on
 from mtpfix.frozen import NamedTuple
 from mtpfix.model import Answer, Cause, Layer, Mapper
-from mtpfix.regexes import Regex, compiled
+from mtpfix.regexes import LETTERS, Regex, compiled
 
-_REGEX_LETTERS = frozenset(r"*+?^$()[]{}|\\")
 _PLACE = "/extra_config"
 _INT = ("auto_round:auto_gptq", "auto_round:auto_awq")
 _MX, _FP8 = "auto_round:llm_compressor", "auto_round:fp8"
@@ -141,7 +140,7 @@ def _renamed(keys: tuple[Entry, ...], mappers: Iterable[Mapper]) -> tuple[Entry,
 @lru_cache(maxsize=1 << 14)  # a plan tries many lists, an invalid expression each time
 def _regex(key: str) -> Regex | None:
     """The key as a pattern, where it has a letter that only patterns have; an invalid one is passed over."""
-    if _REGEX_LETTERS.isdisjoint(key):
+    if LETTERS.isdisjoint(key):
         return None
     try:
         return compiled(key)
