@@ -17,7 +17,7 @@ from typing import Any, Literal
 from mtpfix import late
 from mtpfix.alike import NONE, Alike
 from mtpfix.decisions import Judge, Row, Unit, World, idle_in, listed, names_asked, recalled
-from mtpfix.engines.base import Matcher
+from mtpfix.engines.base import KNOWN_SHARDS, Matcher
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.formats.base import ExclusionList, Format, Reach
@@ -25,7 +25,7 @@ from mtpfix.formats.coverage import Coverage
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Answer, Cause, Part
 from mtpfix.modules import EXPERT_NUMBER
-from mtpfix.regexes import is_valid
+from mtpfix.regexes import is_valid, unsigned
 from mtpfix.rules.entries import means
 from mtpfix.verdicts import Mismatch, faults_of, leaves_beside, mismatch
 
@@ -34,10 +34,6 @@ Verdicts = tuple[tuple[Answer, ...], ...]
 _Seat = tuple[tuple[object, ...], int, tuple[int, ...]]
 PARTS: tuple[Part, ...] = ("target", "draft")
 EXPERT_PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
-FUSED_SHARDS: Mapping[str, tuple[str, ...]] = {
-    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
-    "gate_up_proj": ("gate_proj", "up_proj"),
-}  # what engines take these names apart into, even where the checkpoint stores them as one
 MANY = 500  # entries from which on it pays to set aside those without effect
 FEW = 40  # entries at fault up to which each is tried by itself, where all of them together cannot go
 # What a list is worked out with at most: decisions of all trials together, in that many trials in any case. The largest
@@ -133,7 +129,7 @@ def _changed(old: Any, path: Sequence[str], where: ExclusionList, gone: set[int]
 
 def is_broken(entry: str) -> bool:
     """Whether no engine can take an entry for a regular expression, were it meant to be one."""
-    return not is_valid(entry.removeprefix("re:").removeprefix("-:").removeprefix("+:"))
+    return not is_valid(unsigned(entry.removeprefix("re:")))
 
 
 def _entries_at(where: ExclusionList, places: Iterable[int]) -> tuple[str, ...]:
@@ -1083,7 +1079,7 @@ def _named_alike(runtime: str, names: Iterable[str]) -> tuple[str, ...]:
     """
     head, _, fused = runtime.rpartition(".")
     leaves = tuple(dict.fromkeys(name.rpartition(".")[2] for name in names))
-    return tuple(f"{head}.{leaf}" for leaf in (leaves if len(leaves) > 1 else FUSED_SHARDS.get(fused, ())))
+    return tuple(f"{head}.{leaf}" for leaf in (leaves if len(leaves) > 1 else KNOWN_SHARDS.get(fused, ())))
 
 
 class _Compacted:

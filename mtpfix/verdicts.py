@@ -199,15 +199,12 @@ def _fault(
     answer: Answer,
     beside: Container[str] | None,
 ) -> Fault | None:
-    def is_plain(leaf: str) -> bool:
-        return leaf in beside if beside is not None else _is_plain_beside(world, judge, value, row, leaf)
-
     for fault in faults_of(world, judge):
         if (
             _applies(fault, row, answer)
             and fault.modules.find(row.unit.key, world.layers) is not None
             and holds_all(fault.when, value, world.config, world.layers)
-            and (not fault.beside_plain or is_plain(fault.beside_plain))
+            and (not fault.beside_plain or _is_plain_beside(world, judge, value, row, fault.beside_plain, beside))
         ):
             return fault
     return None
@@ -218,8 +215,12 @@ def leaves_beside(world: World, judge: Judge) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fault.beside_plain for fault in faults_of(world, judge) if fault.beside_plain))
 
 
-def _is_plain_beside(world: World, judge: Judge, value: Mapping[str, Any], row: Row, leaf: str) -> bool:
-    """Whether the module of this last name next to a row's is decided plain by the same judge."""
+def _is_plain_beside(
+    world: World, judge: Judge, value: Mapping[str, Any], row: Row, leaf: str, beside: Container[str] | None
+) -> bool:
+    """Whether the judge decides plain the module of this last name next to a row's. `beside`: see `mismatch`."""
+    if beside is not None:
+        return leaf in beside
     at = ("beside", id(judge), id(value), leaf)
     if at not in world.kept:
         rows = [found for found in judge.rows if found.unit.name.endswith(f".{leaf}")]

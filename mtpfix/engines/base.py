@@ -22,6 +22,8 @@ T = TypeVar("T")
 # Last parts of entries that exclude such a leaf in every layer, whichever the entry names: SGLang's ModelOpt looks for
 # leaves of latent attention in a fused one (sglang 0.5.9 srt/layers/quantization/modelopt_quant.py:330).
 ANY_LAYER = ("q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
+# What engines take these names apart into by themselves, whatever a class says and however the checkpoint stores them.
+KNOWN_SHARDS: Packed = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 
 
 class Sparse(list[Any]):

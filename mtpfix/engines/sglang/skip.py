@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from mtpfix.engines.base import KNOWN_SHARDS
 from mtpfix.engines.listing import Entry, Runs, Within, first_of, picked, texts
 from mtpfix.engines.sglang.switches import on
 from mtpfix.model import Packed
-
-_KNOWN_SHARDS: Packed = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
-
 
 Tests = tuple[bool, bool, bool, bool]
 
@@ -63,7 +61,7 @@ class Skips:
         self._list = searched
         self._entries = searched.entries
         self._packed = packed
-        self._known = _KNOWN_SHARDS if known else {}
+        self._known = KNOWN_SHARDS if known else {}
         self._strips = strips
         self._adds = adds
         self._table = searched.table(strips, components)

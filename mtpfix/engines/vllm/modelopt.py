@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from mtpfix.engines.base import MatchQuery
+from mtpfix.engines.base import KNOWN_SHARDS, MatchQuery
 from mtpfix.engines.vllm.answers import NOT_ASKED, Decider, Refusal, cause_of, listed, plain, quantized
 from mtpfix.engines.vllm.entries import Entry, in_force, mapped, numbered, read, rename
 from mtpfix.engines.vllm.matching import Ancestors, Contained, Exact, Find, Globs, Holding, SkipList, experts_of
@@ -22,7 +22,6 @@ CODECS = {"iq2_xs": (256, 74), "iq2_xxs": (256, 66), "q8_0": (32, 34)}
 """Elements and bytes of a block (vllm-0.33.0 vllm/utils/b12x.py:14)."""
 _INSIDE, _OUTSIDE = "language_model.model.", "model.language_model."
 _BLOCK_ALGOS = ("FP8_PB_WO", "FP8_BLOCK_SCALES")
-_KNOWN_SHARDS: Packed = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 _REQUIRED = {
     "modelopt_fp4": ("NVFP4", ("group_size", "kv_cache_quant_algo", "exclude_modules")),
     "modelopt_mxfp8": ("MXFP8", ("kv_cache_quant_algo", "exclude_modules")),
@@ -249,7 +248,7 @@ class Layers:
             return self._algo(direct), direct
         packed = self._shards(name, self._names(base), self._packed[leaf]) if leaf in self._packed else None
         found = packed or self._first_below(name)
-        return found or (self._known_shards(name, leaf) if self._known and leaf in _KNOWN_SHARDS else None)
+        return found or (self._known_shards(name, leaf) if self._known and leaf in KNOWN_SHARDS else None)
 
     def _first_below(self, name: str) -> tuple[str, Entry] | None:
         entry = first_hit(self._names(name), self._below.find)
@@ -259,7 +258,7 @@ class Layers:
 
     def _known_shards(self, name: str, leaf: str) -> tuple[str, Entry] | None:
         for spelling in self._names(name):
-            found = self._shards(name, (spelling.rsplit(".", 1)[0],), _KNOWN_SHARDS[leaf])
+            found = self._shards(name, (spelling.rsplit(".", 1)[0],), KNOWN_SHARDS[leaf])
             if found:
                 return found
         return None
