@@ -41,8 +41,10 @@ def claims(
     out: dict[str, list[Claim]] = {}
     for item in found:
         after = still.pop(key_of(item), None)
-        same = _alike(item, after)
         fragment = fragments[id(item.judge)]
+        same = _alike(item, after) and home.breaks(item, fragment) is (
+            after is not None and home.breaks(after, fragment)
+        )
         at_fault = home.entry_at_fault(item, fragment)
         if same and after and after.answer.cause.entry != item.answer.cause.entry:  # what was at fault goes in vain
             at_fault = stays if (stays := home.entry_that_stays(after, fragment))[0] else at_fault
@@ -238,7 +240,7 @@ class _Home:
         return family.full_precision.find(unit.key, self.world.layers) is not None
 
     def _error(self, claim: Claim, fragment: Fragment | None) -> str:
-        if claim.mismatch.answer.error == "re.error" or self._breaks(claim, fragment):
+        if claim.mismatch.answer.error == "re.error" or self.breaks(claim.mismatch, fragment):
             return "MTP016"
         if claim.fixed and claim.mismatch.answer.error == "KeyError":
             return self._unlisted(claim, fragment)  # the engine asks a table for it that names nothing of it
@@ -246,9 +248,9 @@ class _Home:
             return "MTP010"
         return "MTP008"
 
-    def _breaks(self, claim: Claim, fragment: Fragment | None) -> bool:
+    def breaks(self, item: Mismatch, fragment: Fragment | None) -> bool:
         """Whether the engine stops on something in the list that is no text, or on what stands in the list's place."""
-        answer, where = claim.mismatch.answer, self._where(fragment)
+        answer, where = item.answer, self._where(fragment)
         if where is None or not where.broken or answer.error not in ("TypeError", "AttributeError", "ValueError"):
             return False
         at = answer.cause.pointer.rpartition("/")[2]

@@ -481,3 +481,17 @@ def test_a_head_that_the_draft_never_reads_keeps_no_alias_from_its_own() -> None
     added = {str(edit.value) for edit in report.plan.edits if edit.op == "add" and edit.file == "hf_quant_config.json"}
     assert "model.layers.3.head" in added
     assert draft(report, "vllm", "0.33.0") == "loads"
+
+
+def test_what_another_error_hides_is_told_by_its_own_reason() -> None:
+    """SGLang stops on `{"lm_head": 1}` in a list; once it is gone, the draft's experts cannot be plain in INT8, as
+    ignored experts get the method of linears (sglang-0.5.23 srt/layers/quantization/compressed_tensors)."""
+    made = MODELS["deepseek_v3"]()
+    checkpoint = build(made, "w8a8-int8", [*made.kept, {"lm_head": 1}])
+    report = analyse(checkpoint, scope="all")
+    again = analyse(rewritten(checkpoint, report.plan.after), scope="all")
+    assert report.status == "partly-fixable"
+    left = {(found.rule, found.modules) for found in again.findings if found.severity == "error"}
+    errors = [found for found in report.findings if found.severity == "error"]
+    assert {(found.rule, found.modules) for found in errors if found.fix == "none"} == left
+    assert {rule for rule, _ in left} == {"MTP008"}
