@@ -437,7 +437,7 @@ ROWS = (
         lambda: both(
             gemma4_assistant(),
             "nvfp4",
-            ["pre_projection", "post_projection"],
+            ["lm_head", "model.embed_tokens", "pre_projection", "post_projection"],
             stored=dict.fromkeys(gemma4_assistant().draft, "nvfp4"),
         ),
         severity="note",
