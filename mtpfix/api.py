@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from mtpfix.grafting.ready import Ready
     from mtpfix.hub.pull_request import Outcome
     from mtpfix.override import Override
-    from mtpfix.store import UndoRecord, Way
+    from mtpfix.store.states import Large, Overwrite, Stamp, UndoRecord
+    from mtpfix.store.way_back import Way
 
 T = TypeVar("T")
 Pathish = str | os.PathLike[str]
@@ -114,8 +115,8 @@ def apply(repair: Plan | Report) -> tuple[str, ...]:
         raise UsageError("only a directory can be changed", subject=chosen.source.id, hint=_A_DIRECTORY)
     from mtpfix import store
 
-    before: dict[str, bytes | store.Stamp | None] = {}
-    after: dict[str, bytes | store.Large | store.Overwrite] = {}
+    before: dict[str, bytes | Stamp | None] = {}
+    after: dict[str, bytes | Large | Overwrite] = {}
     if chosen.renames:
         from mtpfix.renaming import prepared
 
@@ -191,9 +192,10 @@ def undo(path: Pathish, *, way: Way = "exact") -> tuple[str, ...]:
 def undone(path: Pathish, *, way: Way = "exact", dry_run: bool = False) -> UndoRecord:
     """The same, with what each file was before and is no longer; with `dry_run` nothing is written."""
     from mtpfix import store
+    from mtpfix.store.way_back import Way
 
-    if way not in get_args(store.Way):
-        raise UsageError(f"no such way: {way}", hint=f"one of {', '.join(get_args(store.Way))}")
+    if way not in get_args(Way):
+        raise UsageError(f"no such way: {way}", hint=f"one of {', '.join(get_args(Way))}")
     return store.undo(spelled(path), way, dry_run=dry_run)
 
 

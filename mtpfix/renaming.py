@@ -24,7 +24,7 @@ from mtpfix.checkpoint.headers import LENGTH_BYTES, Entry, decode, front, header
 from mtpfix.errors import READ_HINT, ConflictError, UnreadableError
 from mtpfix.model import Rename
 from mtpfix.splice import Renamed, renamed_members
-from mtpfix.store import Large, Overwrite, Piece, Stamp
+from mtpfix.store.states import Large, Overwrite, Piece, Stamp
 
 _MOST_SECTORS = 3  # of one name
 _AGAIN = "Look at it, then run it again."

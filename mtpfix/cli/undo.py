@@ -13,7 +13,8 @@ from mtpfix.cli.terminal import echo, page, say
 from mtpfix.output.text import listed
 
 if TYPE_CHECKING:
-    from mtpfix.store import Change, Content, Way
+    from mtpfix.store.states import Change, Content
+    from mtpfix.store.way_back import Way
 
 DONE, LEFT = 0, 1
 _WORDS = {  # some edits stay, nothing is written
@@ -63,12 +64,13 @@ def run(source: str, way: Way, *, dry_run: bool) -> int:
 
 def _diff(changes: Sequence[Change]) -> str:
     """From what is there to what was, of the JSON files that stay."""
-    from mtpfix import diff, store
+    from mtpfix import diff
+    from mtpfix.store.states import Content
 
     texts: dict[str, tuple[Content, Content]] = {
         change.name: (change.new, change.old)
         for change in changes
-        if isinstance(change.old, store.Content) and isinstance(change.new, store.Content)
+        if isinstance(change.old, Content) and isinstance(change.new, Content)
     }
     now, then = ({name: pair[at].data for name, pair in texts.items()} for at in (0, 1))
     return diff.unified(now, then)

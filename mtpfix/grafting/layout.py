@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from mtpfix.checkpoint.headers import DTYPE_BITS, LENGTH_BYTES, METADATA, Entry, byte_size, decode, front, padded
 from mtpfix.frozen import dataclass
-from mtpfix.store import Piece
+from mtpfix.store.states import Piece
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from mtpfix.frozen import dataclass
 from mtpfix.grafting.plan import GraftPlan, Read
 from mtpfix.grafting.write import write
 from mtpfix.model import Source
-from mtpfix.store import UndoRecord
+from mtpfix.store.states import UndoRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from mtpfix import bulk
 from mtpfix.checkpoint.hub import Repository
 from mtpfix.errors import READ_HINT, ConflictError, UnreadableError, WriteError
 from mtpfix.frozen import Protocol, dataclass
-from mtpfix.store import opened, state_folder, writing
+from mtpfix.store.files import opened, writing
+from mtpfix.store.records import state_folder
 
 Stretch = tuple[str, int, int]  # shard, start, end
 _WORKERS = 8

@@ -28,7 +28,9 @@ from mtpfix.grafting.sources import (
     kept_size,
     require_space,
 )
-from mtpfix.store import Large, Piece, Stamp, UndoRecord, opened
+from mtpfix.store.files import opened, stamp_of
+from mtpfix.store.records import state_folder
+from mtpfix.store.states import Large, Piece, Stamp, UndoRecord
 
 _SCALE_BYTES = 1 << 26
 _SPARE = 1 << 20  # bytes for what is written beside the large files
@@ -81,7 +83,7 @@ def _require_space(plan: GraftPlan, place: Path, kept: Kept | None, stretches: t
     saved = sum(piece.end - piece.start for rewrite in plan.rewrites.values() for piece in rewrite.back if piece.saved)
     gone = sum(os.stat(place / shard).st_size for shard in plan.removed)
     state = kept_size(stretches) - _came(kept.data) if kept else 0
-    require_space({place: plan.size + _SPARE, store.state_folder(place): saved + gone + max(0, state) + _SPARE})
+    require_space({place: plan.size + _SPARE, state_folder(place): saved + gone + max(0, state) + _SPARE})
 
 
 def _came(path: Path) -> int:
@@ -94,7 +96,7 @@ def _before(plan: GraftPlan, place: Path, own: Mapping[str, bytes]) -> dict[str,
     for shard in (*plan.rewrites, *plan.removed):
         path = place / shard
         try:
-            before[shard] = store.stamp_of(path)
+            before[shard] = stamp_of(path)
             with opened(path, os.O_RDONLY) as descriptor:
                 same = os.pread(descriptor, len(own[shard]), 0) == own[shard]
         except OSError as error:

@@ -13,11 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import mtpfix
-from mtpfix import api, store
+from mtpfix import api
 from mtpfix.checkpoint.access import Access
 from mtpfix.cli import COMMANDS, main
 from mtpfix.errors import ConflictError, UnreadableError, UsageError, WriteError
 from mtpfix.model import Explanation, Plan, Report, Source
+from mtpfix.store.states import Blob, Change, Content, Stamp, UndoRecord
 
 Run = Callable[..., Result]
 
@@ -349,20 +350,20 @@ def test_a_write_that_fails(run: Run, writes: list[Any], monkeypatch: pytest.Mon
 
 
 def test_undo(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new = store.Content(b"{}\n", 0o644), store.Content(b"[]\n", 0o644)
-    changes = [store.Change(name, old, new) for name in ("config.json", "hf_quant_config.json")]
+    old, new = Content(b"{}\n", 0o644), Content(b"[]\n", 0o644)
+    changes = [Change(name, old, new) for name in ("config.json", "hf_quant_config.json")]
     kept: list[tuple[str, Path]] = []
     asked: list[Any] = []
 
-    def undone(path: str, **how: Any) -> store.UndoRecord:
+    def undone(path: str, **how: Any) -> UndoRecord:
         asked.append((path, how))
-        return store.UndoRecord(path, Path("/state"), "2026-01-01", tuple(changes), tuple(kept))
+        return UndoRecord(path, Path("/state"), "2026-01-01", tuple(changes), tuple(kept))
 
     monkeypatch.setattr(api, "undone", undone)
     result = run("undo", "x")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "Restored config.json and hf_quant_config.json.\n"
-    changes.append(store.Change("new.safetensors", None, store.Blob(store.Stamp(1, 1), 0o644)))
+    changes.append(Change("new.safetensors", None, Blob(Stamp(1, 1), 0o644)))
     assert run("undo", "x").stderr == "Restored config.json and hf_quant_config.json. Removed new.safetensors.\n"
     kept.append(("config.json", Path("/state/kept")))
     assert run("undo", "x", "--force").stderr.endswith("The config.json that was there is kept: /state/kept\n")

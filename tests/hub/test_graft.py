@@ -13,10 +13,11 @@ from checkpoints import deepseek_v3, glm4_moe, on_disk
 import mtpfix
 from hub import Hub, cut, dropped, lost, status, whole
 from hub.faults import before
-from mtpfix import api, store
+from mtpfix import api
 from mtpfix.checkpoint import http
 from mtpfix.errors import ConflictError, UnreadableError, UsageError, WriteError
 from mtpfix.grafting import sources
+from mtpfix.store.records import state_folder
 
 GLM = ("lm_head", "model.layers.1.mlp.gate")
 SHARDS = {
@@ -195,7 +196,7 @@ def test_no_such_base(hub: Hub, here: Path) -> None:
 
 
 def test_what_nobody_ended_goes_after_a_while(hub: Hub, tmp_path: Path, here: Path, base: Path) -> None:
-    folder = store.state_folder(Path(os.path.realpath(here))) / "graft"
+    folder = state_folder(Path(os.path.realpath(here))) / "graft"
     folder.mkdir(parents=True)
     for name, age in (("old.part", 40), ("new.part", 1)):
         (folder / name).write_bytes(b"")

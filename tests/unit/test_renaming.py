@@ -20,12 +20,15 @@ from lengths import steps
 from shards import Tensors, header
 from test_store import code_of, error_of, failing, in_child, killed_at, started
 
-from mtpfix import store
 from mtpfix.checkpoint.local import read_local
+from mtpfix.checkpoint.stand import JOURNAL
 from mtpfix.errors import ConflictError, UnreadableError, WriteError
 from mtpfix.model import Rename
 from mtpfix.renaming import prepared
-from mtpfix.store import JOURNAL, Head, Large, Overwrite, apply_files, recover, stamp_of, undo
+from mtpfix.store import apply_files, recover, undo
+from mtpfix.store.files import bytes_at, stamp_of
+from mtpfix.store.states import Head, Large, Overwrite
+from mtpfix.store.way_back import Way
 
 pytestmark = pytest.mark.forks
 
@@ -167,7 +170,7 @@ def test_one_that_changes_between_looking_and_writing(place: Path) -> None:
     assert (place / S).read_bytes() == mine
 
 
-WAYS: tuple[store.Way, ...] = ("exact", "keep-edits", "force")
+WAYS: tuple[Way, ...] = ("exact", "keep-edits", "force")
 
 
 def test_undo_of_what_was_changed_since(place: Path) -> None:
@@ -405,10 +408,10 @@ def test_what_the_store_gets(place: Path) -> None:
 
 def test_a_head_that_cannot_be_read_is_no_state(place: Path) -> None:
     head = Head(0, b"{}", 2)
-    assert store._at(place / "config.json", head) == b"{}"
-    assert store._at(place / "none", head) is None
+    assert bytes_at(place / "config.json", head) == b"{}"
+    assert bytes_at(place / "none", head) is None
     (place / "link.safetensors").symlink_to("config.json")
-    assert store._at(place / "link.safetensors", head) is None
+    assert bytes_at(place / "link.safetensors", head) is None
 
 
 def test_errno_is_told(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,13 @@ from shards import header
 from test_renaming import BLOCK, LONG, SHORT, S, change, content, kill, names_and_data, place, quick, renames, shard
 from test_renaming import tensors as tensors_of
 
-from mtpfix import bulk, store
+from mtpfix import bulk
 from mtpfix.checkpoint import canonical
 from mtpfix.checkpoint.local import read_local
 from mtpfix.model import Rename
 from mtpfix.renaming import prepared
-from mtpfix.store import Overwrite, Stamp, apply_files, recover, undo
+from mtpfix.store import apply_files, large, recover, undo
+from mtpfix.store.states import Overwrite, Stamp
 
 pytestmark = pytest.mark.forks
 
@@ -184,14 +185,14 @@ def test_a_new_file_of_the_old_size_in_the_same_tick_of_the_clock(place: Path, m
     """Size and time tell the old file from the new one, so they are never alike."""
     (place / S).write_bytes(shard(SHORT, padding=16))
     os.utime(place / S, ns=(5, 5))
-    real, settled = store._settled, []
+    real, settled = large._settled, []
 
     def in_the_same_tick(path: Path, *rest: Any) -> Any:
         os.utime(path, ns=(5, 5))
         settled.append(real(path, *rest))
         return settled[-1]
 
-    monkeypatch.setattr(store, "_settled", in_the_same_tick)
+    monkeypatch.setattr(large, "_settled", in_the_same_tick)
     change(place, renames(SHORT, LONG))
     assert settled[0].stamp == Stamp((place / S).stat().st_size, 6)
     assert names_and_data(place / S)[0] == list(tensors_of(LONG))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -21,9 +22,11 @@ from typing import Any
 
 import pytest
 
-from mtpfix import store
+from mtpfix.checkpoint.stand import JOURNAL
 from mtpfix.errors import ConflictError, UnreadableError, UsageError, WriteError
-from mtpfix.store import JOURNAL, Change, Content, apply_files, recover, state_folder, undo
+from mtpfix.store import apply_files, lock, recover, steps, undo
+from mtpfix.store.records import state_folder
+from mtpfix.store.states import Change, Content
 
 pytestmark = pytest.mark.forks
 
@@ -37,7 +40,7 @@ Files = dict[str, bytes]
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test waits for a disk; what is written before what is a test of its own."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-    monkeypatch.setattr(store, "exchanged", lambda *_: False)  # as on other systems
+    monkeypatch.setattr(steps, "exchanged", lambda *_: False)  # as on other systems
 
 
 @pytest.fixture
@@ -849,7 +852,7 @@ def test_a_change_under_way_is_left_alone(place: Path, monkeypatch: pytest.Monke
     thread.start()
     os.read(ready[0], 1)
     files = content(place)
-    monkeypatch.setattr(store, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(lock, "LOCK_SECONDS", 0.05)
     for call in (recover, undo, lambda path: apply_files(path, OLD, NEW)):
         with pytest.raises(ConflictError, match="another mtpfix"):
             call(place)
@@ -864,7 +867,7 @@ def test_a_change_under_way_is_left_alone(place: Path, monkeypatch: pytest.Monke
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="looks up open files by their number")
 @pytest.mark.parametrize("code", [errno.EBADF, errno.ENOLCK])
 def test_where_directories_cannot_be_locked(place: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    real = store.fcntl.flock
+    real = fcntl.flock
     files: list[str] = []
 
     def flock(descriptor: int, how: int) -> None:
@@ -873,7 +876,7 @@ def test_where_directories_cannot_be_locked(place: Path, monkeypatch: pytest.Mon
         files.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         real(descriptor, how)
 
-    monkeypatch.setattr(store.fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", flock)
     apply_files(place, OLD, NEW)
     assert content(place) == NEW | REST
     undo(place)

@@ -15,9 +15,13 @@ import pytest
 from lengths import steps
 from test_store import error_of, failing, in_child, killed_at
 
-from mtpfix import bulk, store
+from mtpfix import bulk
+from mtpfix.checkpoint.stand import JOURNAL
 from mtpfix.errors import ConflictError
-from mtpfix.store import JOURNAL, Large, Piece, apply_files, recover, stamp_of, undo
+from mtpfix.store import apply_files, recover, undo
+from mtpfix.store import steps as making
+from mtpfix.store.files import stamp_of
+from mtpfix.store.states import Large, Piece, UndoRecord
 
 pytestmark = pytest.mark.forks
 
@@ -66,7 +70,7 @@ def written(data: bytes) -> Callable[[Path], None]:
     return make
 
 
-def change(place: Path) -> store.UndoRecord | None:
+def change(place: Path) -> UndoRecord | None:
     before = {
         "config.json": OLD["config.json"],
         "new.safetensors": None,
@@ -114,13 +118,13 @@ def test_a_stack_of_two(place: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.safetensors", "gone.safetensors", "new.safetensors"])
 def test_a_large_file_that_is_not_what_was_read(place: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = store._prepare
+    real = making._prepare
 
     def meddle(*args: Any) -> None:
         (place / name).write_bytes(b"mine")
         real(*args)
 
-    monkeypatch.setattr(store, "_prepare", meddle)
+    monkeypatch.setattr(making, "_prepare", meddle)
     with pytest.raises(ConflictError, match=name):
         change(place)
     assert content(place) == OLD | {name: b"mine"}
