@@ -90,15 +90,24 @@ def model(family: str) -> Model:
     return MAKERS[family]() if family in MAKERS else recorded(family)
 
 
-def stacked(made: Model, part: Part, tensors: Tensors, fmt: str = "", *, listed: bool = True) -> Checkpoint:
-    """A model whose experts, in one part, are stacks. `listed`: whether the list names the draft."""
+def stacked(
+    made: Model, part: Part, tensors: Tensors, fmt: str = "", *, listed: bool = True, rest: str = ""
+) -> Checkpoint:
+    """A model whose experts, in one part, are stacks.
+
+    listed  whether the list names the draft
+    rest    the scheme in which the draft's other linears are stored, which are then not listed; "": plain
+    """
     names = made.draft if part == "draft" else made.body
     single = {name for name in names if ".experts." in name}
     holders = dict.fromkeys(sorted({name.partition(".experts.")[0] + ".experts" for name in single}), (H, H + 1))
     assert holders
-    rest = {name: shape for name, shape in names.items() if name not in single} | holders
-    made = replace(made, draft=rest) if part == "draft" else replace(made, body=rest)
-    return build(made, fmt, right_list(made, fmt, draft=listed) if fmt else (), stored=dict.fromkeys(holders, tensors))
+    left = {name: shape for name, shape in names.items() if name not in single}
+    made = replace(made, draft=left | holders) if part == "draft" else replace(made, body=left | holders)
+    plain = replace(made, draft={}) if rest else made
+    ignore = right_list(plain, fmt, draft=listed) if fmt else ()
+    stored = dict.fromkeys(left, rest) if rest else {}
+    return build(made, fmt, ignore, stored={**stored, **dict.fromkeys(holders, tensors)})
 
 
 def verdict(checkpoint: Checkpoint, engine: str, part: Part, release: str) -> VerdictKind:
@@ -122,6 +131,36 @@ def test_gate_and_up_in_stacks_of_their_own_are_taken_by_none(
     apart = stacked(model(family), part, APART)
     wanted = {release: "degrades" if kind == "loads" else kind for release, kind in found.items()}
     assert {release: verdict(apart, engine, part, release) for release in found} == wanted
+
+
+QUANTIZED: tuple[tuple[str, str, Part, Mapping[str, tuple[str, str]]], ...] = (
+    # ... with the scales of their blocks called `_scale_inv`, and called `_scale`
+    ("vllm", "glm4_moe", "target", {"0.33.0": ("loads", "fails")}),
+    ("vllm", "deepseek_v3", "target", {"0.33.0": ("fails", "fails")}),
+    ("vllm", "qwen3_5", "draft", {"0.33.0": ("loads", "fails")}),
+    ("vllm", "hy_v4", "draft", {"0.29.0": ("loads", "loads"), "0.33.0": ("loads", "loads")}),
+    ("sglang", "deepseek_v3", "target", {"0.5.19": ("degrades", "degrades"), "0.5.20": ("degrades", "loads")}),
+    ("sglang", "deepseek_v3", "draft", {"0.5.23": ("degrades", "loads")}),
+    ("sglang", "glm4_moe", "target", {"0.5.23": ("degrades", "degrades")}),
+    ("sglang", "qwen3_5", "draft", {"0.5.9": ("loads", "fails"), "0.5.23": ("loads", "fails")}),
+)
+
+
+@pytest.mark.parametrize(("engine", "family", "part", "found"), QUANTIZED)
+def test_stacks_of_fp8(engine: str, family: str, part: Part, found: Mapping[str, tuple[str, str]]) -> None:
+    """vllm-0.33.0 hy_v4/nvidia/mtp.py:109 and sglang-0.5.23 deepseek_weight_loader.py:182 know the names of scales."""
+    rest = "fp8-block" if part == "draft" else ""
+    either = [stacked(model(family), part, blocks(name), "fp8-block", rest=rest) for name in ("scale_inv", "scale")]
+    got = {release: tuple(verdict(one, engine, part, release) for one in either) for release in found}
+    assert got == found
+
+
+def blocks(scale: str) -> Tensors:
+    """Stacks in FP8, with scales of their blocks under this name."""
+    return {
+        "gate_up_proj": ("F8_E4M3", (2, 2 * H, H)), f"gate_up_proj_{scale}": ("F32", (2, 2 * H // 128, H // 128)),
+        "down_proj": ("F8_E4M3", (2, H, H)), f"down_proj_{scale}": ("F32", (2, H // 128, H // 128)),
+    }  # fmt: skip
 
 
 def test_experts_without_a_gate() -> None:
