@@ -277,7 +277,7 @@ class _Study:
 
     def _beside(self, files: Mapping[str, JsonFile], wrong: Mapping[int, list[Mismatch]]) -> dict[Key, Mismatch]:
         """The mismatches under the sidecar's list, for the engines that read config.json, that these do not have."""
-        stand_in = in_config(files)
+        stand_in = in_config(self.world, files)
         if stand_in is None or not self._sidecar_differs(files):
             return {}
         some = [judge for judge in self.judges if id(judge) in self.in_plan and not reads_sidecar(judge.engine, files)]

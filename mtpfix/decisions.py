@@ -52,7 +52,7 @@ from mtpfix.families.base import (
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import Key, key_of
 from mtpfix.families.plugins import with_plugin
-from mtpfix.formats import format_of
+from mtpfix.formats import format_of, list_of
 from mtpfix.formats.base import ExclusionList, Format
 from mtpfix.frozen import dataclass, field, replace
 from mtpfix.idle import MANY, Doubles, Numbers, apart, doubles, numbers_in, runs_of
@@ -1003,10 +1003,9 @@ def list_in(world: World, value: Mapping[str, Any]) -> tuple[Format | None, Excl
     """The format of a config and its exclusion list, looked for once."""
     at = ("list", id(value))
     if at not in world.kept:
-        fmt = format_of(value)
-        world.kept[at] = value, fmt, fmt.exclusions(value) if fmt else None  # the config lives as long as its id counts
-    _, fmt, where = world.kept[at]
-    return fmt, where
+        world.kept[at] = value, list_of(value)  # the config lives as long as its id counts
+    found: tuple[Format | None, ExclusionList | None] = world.kept[at][1]
+    return found
 
 
 def shared_under(world: World, value: Mapping[str, Any], asked: Iterable[Sequence[Row]]) -> dict[Any, Any]:

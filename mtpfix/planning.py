@@ -22,7 +22,6 @@ from mtpfix.engines.sources import (
     sidecar_fragment,
 )
 from mtpfix.errors import UnreadableError
-from mtpfix.formats import format_of
 from mtpfix.formats.base import ExclusionList, Format
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Certificate, Edit, JsonFile, Plan
@@ -56,12 +55,8 @@ def solutions(
 
 def _alike(world: World, pair: Sequence[Fragment]) -> bool:
     """Whether two files hold the same list in the same format: then one solution serves both."""
-    if len(pair) < 2:
-        return False
-    one, other = (_list_of(world, fragment) for fragment in pair)
-    if one is None or other is None or one[0] is not other[0]:
-        return False
-    return _is_equal(one[1], other[1]) or _is_reordered(one[1], other[1])
+    lists = _lists_of(world, pair)
+    return lists is not None and (_is_equal(*lists) or _is_reordered(*lists))
 
 
 def _is_equal(one: ExclusionList, other: ExclusionList) -> bool:
@@ -83,18 +78,25 @@ def _stops(entry: str) -> bool:
 
 def _in_order(world: World, pair: Sequence[Fragment]) -> Fragment:
     """The second of two files with the same list, with it in the order of the first."""
-    first, other = (_list_of(world, fragment) for fragment in pair)
-    assert first is not None
-    assert other is not None
-    if _is_equal(first[1], other[1]):
+    lists = _lists_of(world, pair)
+    assert lists is not None
+    if _is_equal(*lists):
         return pair[1]
-    held = listed(pair[0].value, first[1])
-    return replace(pair[1], value=put(pair[1].value, tokens(other[1].pointer), held))
+    held = listed(pair[0].value, lists[0])
+    return replace(pair[1], value=put(pair[1].value, tokens(lists[1].pointer), held))
 
 
 def _list_of(world: World, fragment: Fragment) -> tuple[Format, ExclusionList] | None:
     fmt, where = list_in(world, fragment.value)
     return (fmt, where) if fmt and where else None
+
+
+def _lists_of(world: World, pair: Sequence[Fragment]) -> tuple[ExclusionList, ExclusionList] | None:
+    """The lists of two files, where there are two and each has a list in the same format."""
+    if len(pair) < 2:
+        return None
+    one, other = (_list_of(world, fragment) for fragment in pair)
+    return (one[1], other[1]) if one and other and one[0] is other[0] else None
 
 
 def _moved(world: World, item: Solution, fragment: Fragment) -> Solution:
@@ -134,7 +136,7 @@ class _Jury:
 
     def benches(self, fragment: Fragment) -> list[Bench]:
         """config.json is judged by its readers; the sidecar too, with its list in config.json's place."""
-        stand_in = in_config(self.world.files) if fragment.file == SIDECAR else None
+        stand_in = in_config(self.world, self.world.files) if fragment.file == SIDECAR else None
         if stand_in is None:
             return self.readers(fragment)
         return [*self.native(fragment), self._bench(self._named(native=False), *stand_in)]
@@ -158,18 +160,16 @@ class _Jury:
         return Bench(usable(self.world, found), fragment.value, where)
 
 
-def in_config(files: Mapping[str, JsonFile]) -> tuple[Fragment, ExclusionList] | None:
+def in_config(world: World, files: Mapping[str, JsonFile]) -> tuple[Fragment, ExclusionList] | None:
     """config.json's quantization config with the sidecar's list in place of its own; None where there are no two.
 
     So the sidecar is judged by what its entries mean, even where an engine would not read that file as it is.
     """
     pair = editable(files)
-    if len(pair) < 2:
+    lists = _lists_of(world, pair)
+    if lists is None:
         return None
-    found = [(fmt, fmt.exclusions(part.value)) for part in pair if (fmt := format_of(part.value))]
-    if len(found) < 2 or found[0][0] is not found[1][0] or found[0][1] is None or found[1][1] is None:
-        return None
-    own, beside = found[0][1], found[1][1]
+    own, beside = lists
     held = listed(pair[1].value, beside)
     value = put(pair[0].value, tokens(own.pointer), ({} if own.keyed else []) if held is None else held)
     return Fragment(pair[0].file, pair[0].pointer, value), replace(beside, pointer=own.pointer)

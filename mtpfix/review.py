@@ -13,8 +13,7 @@ from mtpfix.checkpoint.index import SUFFIX as WEIGHTS
 from mtpfix.checkpoint.jsonfiles import NAMES, parse_json
 from mtpfix.decisions import World, judges, tables, world_of
 from mtpfix.engines.registry import ENGINES
-from mtpfix.engines.sources import Fragment
-from mtpfix.formats import format_of
+from mtpfix.formats import list_of
 from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Checkpoint, Finding, JsonFile, Part, Report
 from mtpfix.output import matrix
@@ -172,10 +171,8 @@ def _lists(name: str, value: Any) -> Iterator[str]:
     """The pointers of the lists that say what a file's quantization config leaves alone."""
     if not isinstance(value, dict):
         return
-    found: tuple[Fragment, ...] = editable({name: JsonFile(name, b"", value)})
-    for fragment in found:
-        fmt = format_of(fragment.value)
-        where = fmt.exclusions(fragment.value) if fmt else None
+    for fragment in editable({name: JsonFile(name, b"", value)}):
+        _, where = list_of(fragment.value)
         if where is not None:
             yield fragment.pointer + where.pointer
 

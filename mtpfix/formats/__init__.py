@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
-from mtpfix.formats.base import Format
+from mtpfix.formats.base import ExclusionList, Format
 
 FILES = (
     "modelopt",
@@ -40,3 +40,9 @@ def formats() -> Iterator[Format]:
 def format_of(value: Mapping[str, Any]) -> Format | None:
     """The format of a quantization config, or None where mtpfix has no file for it."""
     return next((known for known in formats() if known.accepts(value)), None)
+
+
+def list_of(value: Mapping[str, Any]) -> tuple[Format | None, ExclusionList | None]:
+    """The format of a quantization config and its exclusion list, as far as mtpfix knows them."""
+    fmt = format_of(value)
+    return fmt, fmt.exclusions(value) if fmt else None

@@ -402,7 +402,7 @@ class Trial:
     def _tables(self, files: Mapping[str, JsonFile]) -> tuple[Table, ...]:
         """The tables of the checkpoint, and behind them those of the sidecar's list in config.json's place."""
         world, found = self.state.world, self.state.judges
-        stand_in = in_config(files) if self.fragment.file == SIDECAR else None
+        stand_in = in_config(world, files) if self.fragment.file == SIDECAR else None
         some = [judge for judge in found if not reads_sidecar(judge.engine, files)] if stand_in else []
         return (*tables(world, found, files), *(tables_under(world, some, stand_in[0]) if stand_in else ()))
 

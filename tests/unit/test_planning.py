@@ -75,12 +75,14 @@ def test_a_sidecar_about_the_cache_alone_leaves_config_json_to_tensorrt_llm() ->
 
 
 def test_the_sidecars_list_stands_in_for_the_configs() -> None:
-    files = build(GLM, "nvfp4", ["a", None], sidecar=["b", "c"]).files
-    found = in_config(files)
+    def stand_in(checkpoint: Checkpoint) -> Any:
+        return in_config(world_of(checkpoint), checkpoint.files)
+
+    found = stand_in(build(GLM, "nvfp4", ["a", None], sidecar=["b", "c"]))
     assert found is not None
     assert (found[0].file, found[0].value["ignore"], found[1].entries) == (C, ["b", "c"], ("b", "c"))
-    assert in_config(build(GLM, "nvfp4", ["a"]).files) is None
-    assert in_config(build(GLM, "nvfp4", (), sidecar=["a"], config_list=False).files) is None
+    assert stand_in(build(GLM, "nvfp4", ["a"])) is None
+    assert stand_in(build(GLM, "nvfp4", (), sidecar=["a"], config_list=False)) is None
 
 
 @pytest.mark.parametrize(("lacks", "reader"), [("quantized_layers", "vllm"), ("kv_cache_scheme", "sglang")])
