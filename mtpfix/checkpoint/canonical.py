@@ -16,7 +16,7 @@ writes. Any other header, a valid one in another spelling too, is left to `heade
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 
 from mtpfix.checkpoint.experts import LOOSE, TIGHT, Experts, Run, Seen
 from mtpfix.checkpoint.headers import DTYPE_BITS, METADATA, byte_size
@@ -28,7 +28,8 @@ from mtpfix.names import is_plain
 # Beyond these a header is hostile or odd, and the tree of tails would grow with every tensor.
 MAX_CELLS = 64
 MAX_TAILS = 10_000
-MAX_END = 1 << 16  # characters of padding and what stands before it
+MAX_END = 1 << 16  # characters of padding and what stands before it,
+_FEW_END = 1 << 6  # and of nearly all headers
 MAX_PIECE = 1 << 20  # characters from tensor to tensor: more is blanks, which would be copied thrice
 
 _CHARACTER = r'[^"\\\x00-\x1f]'
@@ -101,21 +102,24 @@ def fold(header: bytes, data_bytes: int, root: Tails, seen: Seen | None = None) 
 def _bounds(text: str) -> tuple[int, int]:
     """Where the name of the first tensor begins and where the offsets of the last one end."""
     metadata = _METADATA.match(text)
-    last = text[-MAX_END:]
-    stripped = last.rstrip(" ")
-    if not stripped.endswith(_END) or not (metadata or text.startswith(_BEGIN)):
+    if not (metadata or text.startswith(_BEGIN)):
         raise _Unusual
-    end = len(text) - len(last) + len(stripped) - len(_END)
-    return metadata.end() if metadata else len(_BEGIN), end
+    for most in (_FEW_END, MAX_END):
+        last = text[-most:]
+        stripped = last.rstrip(" ")
+        if stripped.endswith(_END):
+            end = len(text) - len(last) + len(stripped) - len(_END)
+            return metadata.end() if metadata else len(_BEGIN), end
+    raise _Unusual
 
 
 def _walk(text: str, place: int, end: int, data_bytes: int, root: Tails, seen: Seen) -> Folded:
     """What the text lists between two places."""
     modules: dict[str, Tails] = {}
     spelling = LOOSE if _LOOSE.match(text) else TIGHT
-    so_far, experts, step = modules.get, Experts(text, modules, root, seen, spelling), len(spelling.between)
-    cut = count = data = 0
-    while cut != end:
+    so_far, experts, step = modules.get, Experts(text, end, modules, root, seen, spelling), len(spelling.between)
+    count = data = 0
+    while place <= end:  # behind the last tensor it is farther
         cut = _cut(text, spelling.between, place, end)
         head, _, offsets = text[place:cut].rpartition("[")
         module, _, tail = head.rpartition(".")
@@ -123,8 +127,7 @@ def _walk(text: str, place: int, end: int, data_bytes: int, root: Tails, seen: S
         if expert != experts.at:
             taken = experts.turn(expert, place, data, (module[len(expert) :], tail))
             if taken:
-                place, data, cut = taken.place, taken.data, place
-                count += taken.tensors
+                place, data, count = taken.place, taken.data, count + taken.tensors
                 continue
         size, modules[module] = so_far(module, root)[tail]
         if offsets != f"{data}{spelling.comma}{data + size}" or (not module and head.startswith(".")):
@@ -135,12 +138,12 @@ def _walk(text: str, place: int, end: int, data_bytes: int, root: Tails, seen: S
         count += 1
     if data != data_bytes or not is_plain("".join([*modules, *experts.runs])):
         raise _Unusual
-    return Folded(count, {name: tails.cells for name, tails in modules.items()}, tuple(_blocks(experts.runs)))
+    experts.close()
+    return Folded(count, {name: tails.cells for name, tails in modules.items()}, tuple(_blocks(experts.by_place())))
 
 
-def _blocks(runs: Mapping[str, Sequence[Run]]) -> Iterator[Block]:
-    found = [(run, holder) for holder, some in runs.items() for run in some if run.numbers]
-    for run, holder in sorted(found, key=lambda row: row[0].before):
+def _blocks(runs: Iterable[tuple[str, Run]]) -> Iterator[Block]:
+    for holder, run in runs:
         cells = {rest: tails.cells for rest, tails in run.nodes.items()}
         if not is_plain("".join(run.nodes)):
             raise _Unusual

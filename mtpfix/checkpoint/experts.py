@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import accumulate, chain
+from operator import is_
 from typing import Any
 
 from mtpfix.frozen import NamedTuple
+from mtpfix.modules import split_expert
 
 _MOST = 1024  # experts that are looked for at once
 _MORE = 4  # times as many as were found alike before
@@ -41,15 +43,13 @@ LOOSE = Spelling(']}, "', ", ")
 
 
 class _Row(NamedTuple):
-    """A tensor of an expert: the rest of its module's name (`.down_proj`), what follows that, and its bytes of data."""
+    """A tensor of an expert: the rest of its module's name (`.down_proj`), what follows that, its bytes of data, and
+    all text between the expert's number and the offsets."""
 
     rest: str
     tail: str
     size: int
-
-    @property
-    def text(self) -> str:
-        return f"{self.rest}.{self.tail}["
+    text: str
 
 
 class Seen(dict[tuple[str, str], list[_Row]]):
@@ -85,17 +85,20 @@ class Experts:
     """Follows a header that is read tensor by tensor, and takes the experts that it can foretell.
 
     at       the expert whose tensors are being read, or ""
+    end      where the offsets of the last tensor end
     modules  those read so far one by one, each with its node: `node[tail]` is a tensor's size and the node that it
              leads to, from `root` on
     seen     experts of other headers, which mostly look alike; is added to
     runs     holder (`model.layers.3.mlp.experts.`) -> what was taken; no expert is in `modules` and in a run
     """
 
-    def __init__(self, text: str, modules: dict[str, Any], root: Any, seen: Seen, spelling: Spelling = TIGHT) -> None:
+    def __init__(
+        self, text: str, end: int, modules: dict[str, Any], root: Any, seen: Seen, spelling: Spelling = TIGHT
+    ) -> None:
         self.at = ""
         self.runs: dict[str, list[Run]] = {}
         self._seen = seen
-        self._text, self._modules, self._root, self._spelling = text, modules, root, spelling
+        self._text, self._end, self._modules, self._root, self._spelling = text, end, modules, root, spelling
         self._holder = ""
         self._rows: list[_Row] = []  # of the expert before
         self._length = 0  # characters that one with these rows takes
@@ -105,7 +108,7 @@ class Experts:
 
     def add(self, rest: str, tail: str, size: int) -> None:
         """A tensor of the expert `at` was read."""
-        self._rows.append(_Row(rest, tail, size))
+        self._rows.append(_Row(rest, tail, size, f"{rest}.{tail}["))
 
     def turn(self, expert: str, place: int, data: int, first: tuple[str, str]) -> Taken | None:
         """Another expert than `at` begins: take it, and those behind it, if they are like the one before, or like some
@@ -167,10 +170,18 @@ class Experts:
 
     def _starts_alike(self, holder: str, number: str, place: int, data: int) -> bool:
         """Whether the expert at a place has the tensors of the rows and no more."""
-        foretold = _foretold(holder, [number], self._rows, data, self._spelling)
-        self._length = len(foretold)
-        behind = place + len(foretold)
-        return self._text.startswith(foretold, place) and not self._text.startswith(f"{holder}{number}.", behind)
+        text, (between, comma), behind, opening = self._text, self._spelling, place, f"{holder}{number}"
+        for row in self._rows:
+            foretold = f"{opening}{row.text}{data}{comma}{data + row.size}"
+            if not text.startswith(foretold, behind):
+                return False
+            behind, data, opening = behind + len(foretold), data + row.size, f"{between}{holder}{number}"
+        self._length = behind - place + len(between)
+        return self._is_over(behind) and not text.startswith(f"{opening}.", behind)
+
+    def _is_over(self, place: int) -> bool:
+        """Whether the offsets of a tensor end at a place: another one follows, or none."""
+        return place == self._end or self._text.startswith(self._spelling.between, place)
 
     def _listed(self, holder: str, number: str, place: int) -> list[str]:
         """The numbers of the experts at a place, the first of which is known, and behind it; none where a number is
@@ -198,11 +209,11 @@ class Experts:
         between = self._spelling.between
         foretold, whole = _foretold(holder, numbers, self._rows, data, self._spelling), len(numbers)
         end = len(foretold)
-        if not self._text.startswith(foretold, place):
+        if not (self._text.startswith(foretold, place) and self._is_over(place + end)):
             whole = foretold.count(between, 0, _equal(self._text, place, foretold)) // len(self._rows)
-            end = foretold.find(f"{between}{holder}{numbers[whole]}{self._rows[0].text}") + len(between)
+            end = foretold.find(f"{between}{holder}{numbers[whole]}{self._rows[0].text}")
         self._most = min(_MOST, max(self._most, _MORE * whole)) if whole else max(_MORE, self._most // _MORE)
-        return numbers[:whole], place + end
+        return numbers[:whole], place + end + len(between)
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
@@ -214,22 +225,50 @@ class Experts:
         runs, left = self.runs.setdefault(holder, []), dict.fromkeys(numbers)
         if len(runs) >= _MOST_RUNS:
             self._part(holder, left)
-        single = self._single.get(holder, set())
-        self._keep_singly(holder, [number for number in left if number in single], tails, left)
+        single = self._single.get(holder)
+        if single and not left.keys().isdisjoint(single):
+            self._keep_singly(holder, [number for number in left if number in single], tails, left)
         for run in tuple(runs):
-            common = [*left] if run.numbers == left else [number for number in run.numbers if number in left]
+            same = run.numbers == left
+            common = [*left] if same else [number for number in run.numbers if number in left]
             if 0 < len(common) < len(run.numbers):
                 away = {*common}
                 runs.append(Run((number for number in run.numbers if number not in away), run.nodes, run.before))
                 run.numbers = dict.fromkeys(common)
             if common:
                 self._lead(run, tails)
-                left = {number: None for number in left if number not in run.numbers}
+                left = {} if same else {number: None for number in left if number not in run.numbers}
             if not left:
                 return
         if left:
             runs.append(Run(left, {}, len(self._modules)))
             self._lead(runs[-1], tails)
+
+    def close(self) -> None:
+        """Experts that were read by themselves, each right before a run and like those of the run, join it."""
+        names, gone, last = [*self._modules], 0, -1
+        for holder, run in self.by_place():
+            before = names[max(run.before - len(run.nodes), 0) : run.before] if run.before != last else []
+            last, run.before = run.before, run.before - gone
+            number = self._alike(before, holder, run)
+            if number:
+                run.numbers = {number: None, **run.numbers}
+                run.before, gone = run.before - len(before), gone + len(before)
+                for name in before:
+                    del self._modules[name]
+
+    def _alike(self, names: Sequence[str], holder: str, run: Run) -> str:
+        """The number of the expert that single modules make up, if it is like those of a run, else ""."""
+        number = split_expert(names[0])[1] if names else ""
+        if not number.isdecimal() or names != [f"{holder}{number}{rest}" for rest in run.nodes]:
+            return ""
+        nodes = map(self._modules.__getitem__, names)
+        return number if all(map(is_, nodes, run.nodes.values())) else ""
+
+    def by_place(self) -> list[tuple[str, Run]]:
+        """The runs with their holders, in the order of the header."""
+        found = [(holder, run) for holder, some in self.runs.items() for run in some if run.numbers]
+        return sorted(found, key=lambda row: row[1].before)
 
     def _lead(self, run: Run, tails: Mapping[str, Sequence[str]]) -> None:
         for rest, added in tails.items():
@@ -272,7 +311,7 @@ def _equal(text: str, place: int, other: str) -> int:
 
 
 def _foretold(holder: str, numbers: list[str], rows: Sequence[_Row], data: int, spelling: Spelling) -> str:
-    """The text of experts of these numbers, from the first name to the next one behind them."""
+    """The text of experts of these numbers, from the first name to the last offset."""
     count, wide = len(numbers), len(rows)
     experts, names = [f"{spelling.between}{holder}{number}" for number in numbers], [""] * (count * wide)
     for at in range(wide):
@@ -286,7 +325,6 @@ def _foretold(holder: str, numbers: list[str], rows: Sequence[_Row], data: int, 
     parts = [""] * (len(columns) * count * wide)
     for at, column in enumerate(columns):
         parts[at :: len(columns)] = column
-    parts.append(spelling.between)
     return "".join(parts)
 
 
@@ -298,7 +336,7 @@ def _offsets(sizes: list[int], data: int, comma: str) -> tuple[list[str], ...]:
         some = [*chain.from_iterable(map(partial(_scalars, comma), range(first // _CHUNK, end // _CHUNK + 1)))]
         return (some[first % _CHUNK : first % _CHUNK + len(sizes)],)
     bounds = tuple(accumulate(chain((data,), sizes)))
-    texts = ("%d " * len(bounds) % bounds).split()
+    texts = [*map(repr, bounds)]
     return texts[:-1], [comma] * len(sizes), texts[1:]
 
 

@@ -10,7 +10,6 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import BinaryIO
 
 from mtpfix.checkpoint.headers import LENGTH_BYTES, broken, header_length
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES
@@ -76,25 +75,29 @@ class Folder:
             yield name, header, size
 
     @contextmanager
-    def _opened(self, name: str) -> Iterator[tuple[BinaryIO, int]]:
+    def _opened(self, name: str) -> Iterator[tuple[int, int]]:
+        """The descriptor of a file, open meanwhile, and the file's size."""
         path = os.path.join(self._root, name)
         try:
             _require_regular(name, os.stat(path).st_mode)  # before opening: opening a device may already act
-            with open(os.open(path, WITHOUT_WAITING), "rb", buffering=0) as file:
-                status = os.fstat(file.fileno())
+            file = os.open(path, WITHOUT_WAITING)
+            try:
+                status = os.fstat(file)
                 _require_regular(name, status.st_mode)
                 yield file, status.st_size
+            finally:
+                os.close(file)
         except FileNotFoundError:
             raise _unreadable(name, "a link to a file that is missing", "download the file again") from None
         except OSError as error:
             raise _failed(name, error) from None
 
 
-def _exactly(file: BinaryIO, count: int) -> bytes:
+def _exactly(file: int, count: int) -> bytes:
     """So many bytes, or all that are left."""
-    data = file.read(count)
+    data = os.read(file, count)
     while len(data) < count:
-        more = file.read(count - len(data))
+        more = os.read(file, count - len(data))
         if not more:
             break
         data += more

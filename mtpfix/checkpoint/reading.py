@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".npz")
 
+_KEPT = 4 << 20
 _LOOKED_INTO = 1000  # folders below that are looked into, to say where a checkpoint is
 _WHERE = {
     "local": "give the folder that holds config.json and the weights",
@@ -71,6 +72,7 @@ def read_checkpoint(
     _require_config(source, files, names)
     together = Together()
     parsed, problems = _json_files(files, names, together)
+    bytes(_KEPT)  # glibc keeps blocks of a size that was freed once (mallopt(3)); else headers take new pages each time
     with paused_collection():
         collector = Collector()
         if second:

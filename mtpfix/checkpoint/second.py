@@ -19,7 +19,6 @@ from mtpfix.model import JsonFile
 
 _MUCH = 4 << 20  # bytes of headers that are worth another process,
 _FEW = 4  # which as few shards are not
-_KEPT = 4 << 20
 _RIGHT = b"right"
 
 Meanwhile = Callable[[Mapping[str, JsonFile]], object]
@@ -65,7 +64,6 @@ class Second:
     def _begun(self, files: Files, shards: Sequence[str]) -> tuple[Process, Ends] | None:
         try:
             ends = Ends(len(shards))
-            bytes(_KEPT)  # glibc keeps blocks of a size that was freed once (mallopt(3)); else headers take new pages
             self._process = Process(partial(_serve, files, shards, ends))
         except OSError:
             return None

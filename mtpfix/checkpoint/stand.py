@@ -17,15 +17,13 @@ Stand = list[tuple[str, int, int, int]]
 def stand_of(folder: str) -> Stand:
     """What tells whether a file of a folder was replaced or written: name, inode, size and time of each."""
     found = []
-    try:
-        names = sorted(name for name in os.listdir(folder) if name.endswith(FILES))
-    except (OSError, ValueError):
-        return []
-    for name in names:
-        with suppress(OSError):
-            status = os.stat(os.path.join(folder, name))
-            found.append((name, status.st_ino, status.st_size, status.st_mtime_ns))
-    return found
+    with suppress(OSError, ValueError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(FILES):
+                with suppress(OSError):
+                    status = os.stat(entry.path)
+                    found.append((entry.name, status.st_ino, status.st_size, status.st_mtime_ns))
+    return sorted(found)
 
 
 def has_journal(folder: str) -> bool:
