@@ -58,9 +58,12 @@ def expert_of(module: str) -> str:
 
 def split_expert(module: str) -> tuple[str, str, str]:
     """What stands before an expert's number in a name, the number, and the rest (`.down_proj`); else thrice ""."""
-    expert = expert_of(module)
-    holder, dot, number = expert.rpartition(".")
-    return holder + dot, number, module[len(expert) :] if expert else ""
+    at = module.find(EXPERTS)
+    if at < 0:
+        return "", "", ""
+    at += len(EXPERTS)
+    number, dot, rest = module[at:].partition(".")
+    return module[:at], number, dot + rest
 
 
 class Modules(Mapping[str, RawModule]):
@@ -133,9 +136,8 @@ def within(
     """
     known = dict(known)
     for part in modules.parts() if isinstance(modules, Modules) else modules.values():
-        name = next(part.modules()).name if isinstance(part, Block) else part.name
-        head = name.partition(EXPERTS)[0]
+        head = (part.holder if isinstance(part, Block) else part.name).partition(EXPERTS)[0]
         if head not in known:
-            known[head] = holds(name)
+            known[head] = holds(next(part.modules()).name if isinstance(part, Block) else part.name)
         if known[head]:
             yield from part.modules() if isinstance(part, Block) else (part,)

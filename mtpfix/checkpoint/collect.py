@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import marshal
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 
@@ -172,31 +173,32 @@ class Collector:
         if self._count > MAX_MODULES:
             raise beyond(shard, f"with it {self._count:,} modules are above the limit of {MAX_MODULES:,}")
 
-    def _take(self, shard: str, singles: Mapping[str, Cells], blocks: Iterable[Block]) -> None:
-        before = len(self._singles)
+    def _take(self, shard: str, singles: Mapping[str, Cells], blocks: Sequence[Block]) -> None:
+        before, lost = len(self._singles), list[int]()  # places of modules that stand already, with another shard
         if not self._singles.keys().isdisjoint(singles):
+            lost = [at for at, name in enumerate(singles) if name in self._singles]
             for name in sorted(singles.keys() & self._singles.keys()):
                 seen = self._singles[name]
                 self._spread.setdefault(name, [(seen.shard, seen.cells)]).append((shard, singles[name]))
             singles = {name: cells for name, cells in singles.items() if name not in self._singles}
         self._singles.update(zip(singles, _raw_modules(singles, shard), strict=True))
-        added = [block._replace(shard=shard, before=before + block.before) for block in blocks]
+        places = (before + block.before - bisect_left(lost, block.before) for block in blocks)
+        added = [block._replace(shard=shard, before=place) for block, place in zip(blocks, places, strict=True)]
         self._blocks += added
         self._count += len(self._singles) - before + sum(block.size for block in added)
 
     def overlaps(self) -> bool:
         """Whether a module of a block is stored in another shard, too."""
-        held: dict[str, list[tuple[set[str], Block]]] = {}
+        held: dict[tuple[str, str], set[str]] = {}  # what stands around the numbers of experts -> the numbers
         for block in self._blocks:
-            numbers, others = {*block.numbers}, held.setdefault(block.holder, [])
-            if any(block.cells.keys() & other.cells.keys() and not numbers.isdisjoint(seen) for seen, other in others):
-                return True
-            others.append((numbers, block))
-        for name in self._singles if held else ():
-            holder, number, rest = split_expert(name)
-            if any(rest in block.cells and number in seen for seen, block in held.get(holder, ())):
-                return True
-        return False
+            for rest in block.cells:
+                numbers = held.setdefault((block.holder, rest), set())
+                count = len(numbers) + len(block.numbers)
+                numbers.update(block.numbers)
+                if len(numbers) < count:
+                    return True
+        singles = map(split_expert, self._singles) if held else ()
+        return any(number in held.get((holder, rest), ()) for holder, number, rest in singles)
 
     def _part(self) -> None:
         """Hold all modules one by one."""

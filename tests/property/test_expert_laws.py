@@ -259,3 +259,28 @@ def test_where_an_expert_stands_does_not_hang_on_other_headers(order: str) -> No
         assert again is not None
         assert placed(again) == placed(fresh)
         assert [*again.modules] == [*fresh.modules]
+
+
+LAYER = [(f"l.0.mlp.experts.{number}.{projection}.{suffix}", spec) for number in range(9)
+         for projection in ("up", "down") for suffix, spec in LINEAR.items()]  # fmt: skip
+
+
+@pytest.mark.parametrize("order", ["by expert", "library"])
+def test_experts_that_are_stored_alike_are_one_block_the_first_and_the_last_one_included(order: str) -> None:
+    rows = LAYER if order == "by expert" else sorted(LAYER, key=lambda row: (RANK[row[1][0]], row[0]))
+    raw, size = spelled(rows)
+    root, seen = Tails(), Seen()
+    for _ in range(2):
+        folded = fold(raw, size, root, seen)
+        assert folded is not None
+        assert not folded.singles
+        assert [block.numbers for block in folded.blocks] == [tuple(map(str, range(9)))]
+
+
+def test_experts_stand_in_the_order_of_the_shards_where_one_module_lies_in_two() -> None:
+    norm: list[Row] = [("l.0.norm.weight", ("BF16", (2,)))]
+    split = LAYER.index(("l.0.mlp.experts.4.down.weight_scale", LINEAR["weight_scale"]))
+    other = [(name.replace("l.0.", "l.1."), spec) for name, spec in LAYER]
+    fast = collected([norm + LAYER[:split], LAYER[split:] + other], in_blocks=True)
+    assert fast.modules.blocks
+    assert [*fast.modules] == [*dict.fromkeys(split_name(name)[0] for name, _ in [*norm, *LAYER, *other])]
