@@ -240,6 +240,7 @@ def _names(text: str, numbers: frozenset[str] | set[str]) -> bool:
 NONE = Alike()
 
 
+@lru_cache(maxsize=1 << 12)
 def layer_and_rest(name: str) -> tuple[Layer, str] | None:
     """`model.layers.3.mlp.gate` as (("model.layers", "3"), ".mlp.gate"); None for a name without a number."""
     found = _NUMBER.search(name)

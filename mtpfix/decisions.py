@@ -753,9 +753,15 @@ def _members_of(units: Iterable[Unit]) -> dict[str, dict[str, frozenset[int]]]:
             head, inside, rest = name.partition(".experts.")
             if unit.stored.experts and inside:
                 name = f"{head}.experts.{rest.partition('.')[2]}"
-            members = found.setdefault(layer, {})
-            members[name] = members.get(name, frozenset()).union(unit.stored.experts)
+            members, experts = found.setdefault(layer, {}), _set_of(unit.stored.experts)
+            members[name] = members[name] | experts if name in members else experts
     return found
+
+
+@lru_cache(maxsize=1 << 6)
+def _set_of(experts: tuple[int, ...]) -> frozenset[int]:
+    """One set for all layers that have the same experts."""
+    return frozenset(experts)
 
 
 def _at(config: Mapping[str, Any], place: str) -> Any:

@@ -154,8 +154,9 @@ def _collapsed(modules: Iterable[RawModule], blocks: Iterable[Block], kinds: _Ki
 
 def _chosen(numbers: Set[str]) -> dict[str, tuple[int, ...]]:
     """One expert for all that are numbered, and each that is not (`X.experts.shared.gate_proj`)."""
-    if numbers == _first_numbers(len(numbers)):
-        return {"0": tuple(range(len(numbers)))}
+    texts, first = _first_numbers(len(numbers))
+    if numbers == texts:
+        return {"0": first}
     others = [number for number in numbers if not _NUMBER.fullmatch(number)]
     experts = tuple(sorted(map(int, numbers - {*others})))
     chosen: dict[str, tuple[int, ...]] = dict.fromkeys(others, ())
@@ -163,8 +164,9 @@ def _chosen(numbers: Set[str]) -> dict[str, tuple[int, ...]]:
 
 
 @lru_cache(maxsize=64)
-def _first_numbers(count: int) -> frozenset[str]:
-    return frozenset(map(str, range(count)))
+def _first_numbers(count: int) -> tuple[frozenset[str], tuple[int, ...]]:
+    """The numbers from 0 on, as they are spelled and as such: one value for all layers."""
+    return frozenset(map(str, range(count))), tuple(range(count))
 
 
 # --- tensors below a parameter or a quantizer -------------------------------------------------------------------------
