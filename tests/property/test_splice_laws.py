@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lengths import many
 
-from mtpfix import splice as splicing
 from mtpfix.errors import UnreadableError
 from mtpfix.model import Edit
 from mtpfix.patch import invert, ops, pointer
-from mtpfix.splice import splice
+from mtpfix.splice import scan, splice
 
 KEYS = st.sampled_from(["a", "b", "ignore", "a/b", "m~n", "", "--", "0", "é", 'a"\\', "re:.*mtp.*", "\U0001f600"])
 SCALARS = st.one_of(
@@ -220,9 +219,9 @@ def test_a_long_text_is_read_as_a_short_one(value: dict[str, Any], rng: random.R
     found = []
     for long in (-1, len(text)):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(splicing, "_LONG", long)
+            patch.setattr(scan, "_LONG", long)
             try:
-                found.append(splicing._scan(text, "f.json"))
+                found.append(scan._scan(text, "f.json"))
             except UnreadableError as error:
                 found.append(str(error))
     assert found[0] == found[1]
