@@ -446,16 +446,18 @@ class Solver:
         )
 
     def _harmed(self, before: Verdicts, after: Verdicts) -> bool:
-        """Whether anything that was right is wrong after a change, or anything not plain is newly taken for plain.
+        """Whether anything that was right is wrong after a change, or anything not plain is newly taken for plain, or
+        stopped on: the first shard of a fused module that is listed does that, and the second makes it plain.
 
-        What a draft got right by accident, under names that are the target's (`colliding`), may become wrong.
+        What a draft got right by accident, under names that are the target's (`colliding`), may become wrong: a plain
+        module that was taken for plain.
         """
         harmed = (
             at
             for (at, row, old), (_, _, new) in zip(self._pairs(before), self._pairs(after), strict=True)
             if self._leaves[at] or old.decision != new.decision or old.scheme != new.scheme
             if (at not in self._ceded and self._wrong(at, row, new, after) and not self._wrong(at, row, old, before))
-            or (not row.unit.stored.plain and (old.decision, new.decision) == ("quantized", "plain"))
+            or (not row.unit.stored.plain and old.decision == "quantized" and contradicts(row.unit, new))
         )
         first = next(harmed, None)
         if first is not None:

@@ -495,3 +495,18 @@ def test_what_another_error_hides_is_told_by_its_own_reason() -> None:
     errors = [found for found in report.findings if found.severity == "error"]
     assert {(found.rule, found.modules) for found in errors if found.fix == "none"} == left
     assert {rule for rule, _ in left} == {"MTP008"}
+
+
+def test_shards_that_harm_together_do_not_come_one_by_one() -> None:
+    """SGLang looks Qwen3-Next's draft up by the target's names: `gate_proj` of the target's shared expert alone makes
+    it stop, `up_proj` after it makes the draft's packed one plain. Neither comes, and vLLM gets a list all the same."""
+    made = MODELS["qwen3_next"](layers=4, drafts=2)
+    shards = [f"layers.0.mlp.shared_expert.{name}_proj" for name in ("gate", "up")]
+    stored = {f"mtp.{name}": "fp8" for name in shards} | {f"model.{name}": "bf16" for name in shards}
+    listed = ["lm_head", *(f"model.{name}" for name in shards), "mtp.layers.0.*", "mtp.layers.1.*", "mtp.fc"]
+    checkpoint = build(made, "modelopt-fp8", ABSENT, sidecar=listed, stored=stored)
+    report = analyse(checkpoint, scope="all")
+    assert draft(report, "vllm", "0.33.0") == "loads"
+    added = [entry for edit in report.plan.edits if edit.file == "config.json" for entry in edit.value]
+    assert "mtp.fc" in added
+    assert not {f"model.{name}" for name in shards}.intersection(added)
