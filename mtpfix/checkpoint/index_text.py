@@ -14,7 +14,7 @@ from itertools import islice
 from mtpfix.checkpoint.index import WEIGHT_MAP, placed
 from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.errors import UnreadableError
-from mtpfix.frozen import NamedTuple
+from mtpfix.frozen import NamedTuple, Protocol
 from mtpfix.model import RawModule
 from mtpfix.modules import Block, Modules
 
@@ -23,9 +23,18 @@ _MAP = b'"%s"' % WEIGHT_MAP.encode()
 _BLANK = rb"[ \t\r\n]{0,64}+"
 _OPENING = re.compile(rb'%s%b:%b\{%b(?="[^"\\]{0,4096}+"(%b:%b)"[^"\\]{0,4096}+"(,%b)?)' % (_MAP, *[_BLANK] * 6))
 _CLOSING = re.compile(rb"%b\}%b\}%b" % (_BLANK, _BLANK, _BLANK))
+_HEAD, _TAIL = 1 << 17, 1 << 10  # bytes in which the weight map begins and ends
 _CHUNK = 256  # modules or experts whose members are compared at once
-_STRETCH = 1 << 16
+_STRETCH, _MEMBER = 1 << 16, 1 << 14  # bytes of members that are looked up at once, and of one
 _LAST = "\U0010ffff"  # comes behind all that names hold
+
+
+class Pieces(Protocol):
+    """Bytes of which slices can be had: they need not be in memory as a whole."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, place: slice, /) -> bytes: ...
 
 
 class _Map(NamedTuple):
@@ -40,7 +49,7 @@ class _Map(NamedTuple):
         return f'"{tensor}"{self.colon}"{shard}"'
 
 
-def agrees(name: str, raw: bytes, modules: Modules, shards: Iterable[Modules] = ()) -> bool:
+def agrees(name: str, raw: Pieces, modules: Modules, shards: Iterable[Modules] = ()) -> bool:
     """Whether an index says exactly what the headers say, in whatever spelling and order.
 
     shards  what each file holds, in the order of the files: an order in which indexes are written, too
@@ -56,13 +65,14 @@ def agrees(name: str, raw: bytes, modules: Modules, shards: Iterable[Modules] = 
     )
 
 
-def _map(name: str, raw: bytes) -> _Map | None:
+def _map(name: str, raw: Pieces) -> _Map | None:
     """The weight map, unless something else than its members may be wrong."""
-    head, end = raw.find(_MAP), raw.rfind(b'"') + 1
-    opening = _OPENING.match(raw, head) if head >= 0 else None
-    if opening is None or not _CLOSING.fullmatch(raw, end) or not _opens(name, raw[:head]):
+    head, tail = raw[:_HEAD], raw[-_TAIL:]
+    begin, end = head.find(_MAP), tail.rfind(b'"') + 1
+    opening = _OPENING.match(head, begin) if begin >= 0 else None
+    if opening is None or not _CLOSING.fullmatch(tail, end) or not _opens(name, head[:begin]):
         return None
-    return _Map(opening.end(), end, opening[1].decode(), (opening[2] or b",").decode())
+    return _Map(opening.end(), len(raw) - len(tail) + end, opening[1].decode(), (opening[2] or b",").decode())
 
 
 def _opens(name: str, head: bytes) -> bool:
@@ -74,7 +84,7 @@ def _opens(name: str, head: bytes) -> bool:
     return not problems and file.value.get(WEIGHT_MAP) == {}
 
 
-def _is_shard_by_shard(raw: bytes, found: _Map, shards: Iterable[Modules]) -> bool:
+def _is_shard_by_shard(raw: Pieces, found: _Map, shards: Iterable[Modules]) -> bool:
     """Whether the text is the members of one shard after the other, those of each as they are stored, or sorted."""
     at = found.begin
     for shard in shards:
@@ -85,18 +95,18 @@ def _is_shard_by_shard(raw: bytes, found: _Map, shards: Iterable[Modules]) -> bo
     return at == found.end
 
 
-def _reach(raw: bytes, found: _Map, at: int, members: Iterator[str]) -> int:
+def _reach(raw: Pieces, found: _Map, at: int, members: Iterator[str]) -> int:
     """Where these members end if they stand at a place, else -1."""
     while some := [*islice(members, _CHUNK)]:
         between = found.comma if at > found.begin else ""
         text = (between + found.comma.join(some)).encode("utf-8", "surrogatepass")
-        if not raw.startswith(text, at, found.end):
+        begin, at = at, at + len(text)
+        if at > found.end or raw[begin:at] != text:
             return -1
-        at += len(text)
     return at
 
 
-def _in_any_order(raw: bytes, found: _Map, modules: Modules) -> bool:
+def _in_any_order(raw: Pieces, found: _Map, modules: Modules) -> bool:
     """Whether the text is the members of the modules, in whatever order."""
     between = f'{found.comma}"'.encode()  # a quote is in no name, so that this stands between two members alone
     wanted: set[bytes] = set()
@@ -105,13 +115,14 @@ def _in_any_order(raw: bytes, found: _Map, modules: Modules) -> bool:
         wanted.update(found.comma.join(some)[1:].encode("utf-8", "surrogatepass").split(between))
     begin = found.begin + 1
     while begin < found.end and wanted:
-        stop = raw.find(between, begin + _STRETCH, found.end)
-        listed = raw[begin : stop if stop >= 0 else found.end].split(between)
+        piece = raw[begin : min(begin + _STRETCH + _MEMBER, found.end)]
+        stop = piece.find(between, _STRETCH)
+        listed = (piece if stop < 0 else piece[:stop]).split(between)
         left = len(wanted) - len(listed)
         wanted.difference_update(listed)
         if len(wanted) != left:
             return False
-        begin = stop + len(between) if stop >= 0 else found.end
+        begin += len(piece) if stop < 0 else stop + len(between)
     return begin == found.end and not wanted
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from mtpfix.checkpoint.headers import LENGTH_BYTES, broken, header_length
+from mtpfix.checkpoint.index_text import Pieces
 from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES
 from mtpfix.checkpoint.reading import HeaderRow, read_checkpoint
 from mtpfix.checkpoint.stand import WITHOUT_WAITING
@@ -58,12 +59,18 @@ class Folder:
         return os.path.exists(os.path.join(self._root, name))
 
     def json_bytes(self, name: str) -> bytes:
+        with self.json_pieces(name) as pieces:
+            return pieces[:]
+
+    @contextmanager
+    def json_pieces(self, name: str) -> Iterator[Pieces]:
+        """The same, to be read where it is looked at."""
         with self._opened(name) as (file, size):
             if size > MAX_JSON_BYTES:
                 raise _unreadable(
                     name, f"{size} bytes are above the limit of {MAX_JSON_BYTES} for JSON", "look at what wrote it"
                 )
-            return _exactly(file, size)
+            yield _Pieces(file, size)
 
     def headers(self, names: Sequence[str]) -> Iterator[HeaderRow]:
         for name in names:
@@ -91,6 +98,21 @@ class Folder:
             raise _unreadable(name, "a link to a file that is missing", "download the file again") from None
         except OSError as error:
             raise _failed(name, error) from None
+
+
+class _Pieces:
+    """The bytes of an open file, read where they are looked at; fewer where it has become shorter."""
+
+    def __init__(self, file: int, size: int) -> None:
+        self._file, self._size = file, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, place: slice) -> bytes:
+        start, stop, _ = place.indices(self._size)
+        os.lseek(self._file, start, os.SEEK_SET)
+        return _exactly(self._file, max(stop - start, 0))
 
 
 def _exactly(file: int, count: int) -> bytes:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from mtpfix.checkpoint.collect import Collector
@@ -18,7 +18,7 @@ from mtpfix.checkpoint.index import (
     read_index,
     shard_names,
 )
-from mtpfix.checkpoint.index_text import agrees
+from mtpfix.checkpoint.index_text import Pieces, agrees
 from mtpfix.checkpoint.jsonfiles import CONFIG, NAMES, Together, parse_json
 from mtpfix.checkpoint.limits import check_lists, check_modules
 from mtpfix.errors import UnreadableError
@@ -42,7 +42,10 @@ HeaderRow = tuple[str, bytes, int]
 
 
 class Files(Protocol):
-    """The files of a checkpoint, wherever they are. Every method raises UnreadableError."""
+    """The files of a checkpoint, wherever they are. Every method raises UnreadableError.
+
+    Where a file need not be in memory as a whole there is `json_pieces`, too.
+    """
 
     def names(self) -> Iterable[str]:
         """The files of the top folder."""
@@ -125,6 +128,12 @@ def collect(collector: Collector, files: Files, shards: Sequence[str]) -> None:
         collector.add_header(shard, header, size)
 
 
+def json_pieces(files: Files, name: str) -> AbstractContextManager[Pieces]:
+    """A large JSON file, to be looked at piece by piece: new memory for all of it takes as long as comparing it."""
+    pieces: Callable[[str], AbstractContextManager[Pieces]] | None = getattr(files, "json_pieces", None)
+    return pieces(name) if pieces else nullcontext(files.json_bytes(name))
+
+
 def _consolidated(files: Files, shards: Sequence[str]) -> Mapping[str, RawModule]:
     """What files hold that lie beside the checkpoint's own."""
     collector = Collector()
@@ -153,9 +162,10 @@ def _index(
     collector.settle()
     if name not in names:
         return None
-    raw = files.json_bytes(name)
-    if wanted and collector.comparable and agrees(name, raw, collector.modules, collector.by_shard()):
-        return Index(name)
+    with json_pieces(files, name) as pieces:
+        if wanted and collector.comparable and agrees(name, pieces, collector.modules, collector.by_shard()):
+            return Index(name)
+        raw = pieces[:]
     weight_map, file, found = read_index(name, together.add(name, raw))
     problems += found
     unread = set(weight_map.values()).difference(shard.name for shard in collector.shards)

@@ -14,7 +14,7 @@ from functools import partial
 from mtpfix.checkpoint.apart import Ends, Line, Process, possible
 from mtpfix.checkpoint.collect import Collector
 from mtpfix.checkpoint.index_text import agrees
-from mtpfix.checkpoint.reading import Files, collect
+from mtpfix.checkpoint.reading import Files, collect, json_pieces
 from mtpfix.model import JsonFile
 
 _MUCH = 4 << 20  # bytes of headers that are worth another process,
@@ -108,4 +108,5 @@ def _in_step(whole: Collector, index: str, files: Files) -> bool:
     if whole.overlaps():
         return False
     whole.settle(overlaps=False)
-    return whole.comparable and agrees(index, files.json_bytes(index), whole.modules, whole.by_shard())
+    with json_pieces(files, index) as pieces:
+        return whole.comparable and agrees(index, pieces, whole.modules, whole.by_shard())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,43 @@ def test_no_change_of_the_text_passes(old: str, new: str, indent: int | None) ->
         old, new = (text.replace('", "', '",\n    "').replace("}}", "\n  }\n}") for text in (old, new))
     assert old in text
     assert not told(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize("shown", ["sorted", "as stored", "in no order"])
+def test_a_large_index_is_compared_piece_by_piece(tmp_path: Path, shown: str) -> None:
+    names = [f"m.{number % 7}.{number}.a_name_of_some_length.weight" for number in range(8000)]
+    collector = Collector()
+    collector.add_rows(FIRST, ((name, "BF16", (2, 2)) for name in names), 0)
+    collector.settle()
+    order = {"sorted": sorted(names), "as stored": names, "in no order": [*names[1::2], *names[::2]]}[shown]
+    place = tmp_path / INDEX
+    place.write_text(json.dumps({"metadata": {}, "weight_map": dict.fromkeys(order, FIRST)}, indent=2))
+    assert place.stat().st_size > 4 * index_text._HEAD
+    folder, asked = Folder(str(tmp_path)), []
+
+    class Watched:
+        def __init__(self, pieces: index_text.Pieces) -> None:
+            self.pieces = pieces
+
+        def __len__(self) -> int:
+            return len(self.pieces)
+
+        def __getitem__(self, place: slice) -> bytes:
+            found = self.pieces[place]
+            asked.append(len(found))
+            return found
+
+    with folder.json_pieces(INDEX) as pieces:
+        assert agrees(INDEX, Watched(pieces), collector.modules, collector.by_shard())
+        assert max(asked) <= index_text._HEAD
+        assert pieces[:] == place.read_bytes()
+        os.truncate(place, place.stat().st_size - 100)  # by somebody else, meanwhile
+        assert not agrees(INDEX, pieces, collector.modules, collector.by_shard())
+    wrong = order[len(order) // 2]
+    where = dict.fromkeys(order, FIRST) | {wrong: SECOND}
+    place.write_text(json.dumps({"metadata": {}, "weight_map": where}, indent=2))
+    with folder.json_pieces(INDEX) as pieces:
+        assert not agrees(INDEX, pieces, collector.modules, collector.by_shard())
 
 
 @pytest.mark.parametrize("order", [sorted, reversed])
