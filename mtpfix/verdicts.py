@@ -17,7 +17,7 @@ from mtpfix import releases
 from mtpfix.decisions import SPARSE, Decided, Judge, Row, Table, World, sparse
 from mtpfix.engines.openings import opening
 from mtpfix.engines.words import REFUSALS, full_into_nvfp4
-from mtpfix.families.base import Fault, ask
+from mtpfix.families.base import Fault, View, ask
 from mtpfix.families.conditions import holds_all
 from mtpfix.families.patterns import key_of
 from mtpfix.frozen import dataclass, field, replace
@@ -232,15 +232,25 @@ def _is_plain_beside(
 
 
 def faults_of(world: World, judge: Judge) -> tuple[Fault, ...]:
-    """The faults of a view that hold in a judge's release, for its method; worked out once."""
+    """The faults of a view that hold in a judge's release, for its method and for what is stored; worked out once."""
     release, method = judge.profile.first, judge.method.name
     at = ("faults", id(judge.view), release, method)
     if at not in world.kept:
         world.kept[at] = tuple(
             fault
-            for fault in (judge.view.faults if judge.view else ())
+            for fault in (_faults_about(world, judge.view) if judge.view else ())
             if releases.holds(release, fault.span) and (not fault.methods or method in fault.methods)
         )
+    found: tuple[Fault, ...] = world.kept[at]
+    return found
+
+
+def _faults_about(world: World, view: View) -> tuple[Fault, ...]:
+    """The faults of a view whose names may be those of stored modules: judges that others tell apart are alike."""
+    at = ("faults about", id(view))
+    if at not in world.kept:
+        texts = {unit.key.text for unit in world.units}
+        world.kept[at] = tuple(fault for fault in view.faults if any(map(fault.modules.may_fit, texts)))
     found: tuple[Fault, ...] = world.kept[at]
     return found
 

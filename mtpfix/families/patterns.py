@@ -140,14 +140,17 @@ class PatternMap(Generic[T]):
         self, key: Key, layers: int, accepts: Callable[[T], bool] | None = None
     ) -> tuple[T, Mapping[str, int]] | None:
         """The value of the first pattern that fits a name (and that `accepts` takes), with what its slots bind."""
-        rows = self._known.get(key.text)
-        for _, pattern, value in self._learn(key.text) if rows is None else rows:
+        for _, pattern, value in self._fitting(key.text):
             if accepts and not accepts(value):
                 continue
             bound = pattern.bind(key.numbers, layers)
             if bound is not None:
                 return value, bound
         return None
+
+    def may_fit(self, text: str) -> bool:
+        """Whether some pattern fits a name of this text (see `Key`), whatever its numbers are."""
+        return bool(self._fitting(text))
 
     def values(self) -> Iterator[T]:
         """The values, some perhaps more than once."""
@@ -159,6 +162,10 @@ class PatternMap(Generic[T]):
         for table in (self._exact, self._below):
             patterns = (pattern for rows in table.values() for _, pattern, _ in rows)
             yield from (int(slot) for pattern in patterns for slot in pattern.slots if slot.isdecimal())
+
+    def _fitting(self, text: str) -> list[_Row[T]]:
+        rows = self._known.get(text)
+        return self._learn(text) if rows is None else rows
 
     def _learn(self, text: str) -> list[_Row[T]]:
         """The patterns that may fit names of some text, whatever their numbers; the one given first comes first."""

@@ -16,12 +16,16 @@ from checkpoints import MODELS, H, Model, Tensors, build, rewritten, right_list
 from recorded import MAKERS, recorded
 
 from mtpfix.analysis import analyse
+from mtpfix.decisions import judges, world_of
+from mtpfix.engines.registry import ENGINES
 from mtpfix.model import Checkpoint, Part, VerdictKind
 from mtpfix.symptoms import symptom_of
+from mtpfix.verdicts import faults_of
 
 RAISES = {"0.12.0": "fails", "0.25.1": "fails", "0.33.0": "fails"}
 SINCE_25 = {"0.24.0": "fails", "0.25.0": "loads", "0.33.0": "loads"}
 SINCE_26 = {"0.12.0": "fails", "0.25.1": "fails", "0.26.0": "loads", "0.33.0": "loads"}
+RELEASES = ("0.5.19", "0.5.20")  # before and after SGLang's DeepSeek loader takes stacks
 DEEPSEEK = {"0.5.19": "degrades", "0.5.20": "loads", "0.5.23": "loads"}
 PARTS: tuple[Part, ...] = ("target", "draft")
 SKIPS = {"0.5.9": "degrades", "0.5.23": "degrades"}
@@ -204,6 +208,19 @@ def test_a_stack_that_one_engine_takes_is_listed_for_it() -> None:
     mended = rewritten(unlisted, report.plan.after)
     assert verdict(mended, "sglang", "draft", "0.5.23") == "loads"
     assert verdict(mended, "vllm", "draft", "0.33.0") == "fails"
+
+
+def test_releases_that_stacks_alone_tell_apart_are_one_where_none_is_stored() -> None:
+    """The solver tries one list once for judges that answer alike and have the same faults."""
+
+    def faults(checkpoint: Checkpoint) -> set[tuple[int, ...]]:
+        world = world_of(checkpoint)
+        drafts = [judge for judge in judges(world, [ENGINES["sglang"]]) if judge.part == "draft"]
+        return {tuple(map(id, faults_of(world, judge))) for judge in drafts if judge.profile.first in RELEASES}
+
+    made = MODELS["deepseek_v3"]()
+    assert len(faults(build(made, "nvfp4", right_list(made, "nvfp4")))) == 1
+    assert len(faults(stacked(made, "draft", TOGETHER, "nvfp4"))) == 2
 
 
 @pytest.mark.parametrize(
