@@ -12,7 +12,7 @@ from mtpfix.alike import NONE, Alike
 from mtpfix.asked import Wanted, left_out, shown, wanted_releases, words
 from mtpfix.checkpoint.jsonfiles import NAMES, parse_json
 from mtpfix.checkpoint.reading import paused_collection
-from mtpfix.decisions import Judge, Table, Unit, World, judges, list_in, tables, tables_under, world_of
+from mtpfix.decisions import Judge, Table, judges, list_in, tables, tables_under
 from mtpfix.engines.registry import ENGINES
 from mtpfix.errors import UnreadableError
 from mtpfix.families.base import Note
@@ -52,6 +52,7 @@ from mtpfix.rules.claims import claims
 from mtpfix.solve import Solution
 from mtpfix.storage.modules import tensors_of
 from mtpfix.verdicts import Mismatch, engine_row, forced, mismatches, rank_of
+from mtpfix.world import Unit, World, world_of
 
 if TYPE_CHECKING:
     from mtpfix.atlas import Tabled

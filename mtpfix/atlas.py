@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from mtpfix.decisions import Row, Table, Unit, World, layer_of
+from mtpfix.decisions import Row, Table
 from mtpfix.frozen import replace
 from mtpfix.model import Answer, Atlas, EngineRow, MapModule, MapView, Ruling, Standing
 from mtpfix.verdicts import Mismatch
+from mtpfix.world import Unit, World, layer_of
 
 Rulings = tuple[tuple[Ruling, ...], ...]
 Tabled = tuple[Table, EngineRow, Sequence[Mismatch]]

@@ -14,12 +14,13 @@ from operator import itemgetter
 from mtpfix import patterns
 from mtpfix.alike import NONE
 from mtpfix.analysis import asked_about, members
-from mtpfix.decisions import Row, Table, Unit, World, tables, world_of
+from mtpfix.decisions import Row, Table, tables
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass
 from mtpfix.model import Answer, Checkpoint, DecisionRow, DecisionRows, Explanation, Reading
 from mtpfix.names import MAX_NAME, nearest, shown
 from mtpfix.storage.modules import tensors_of
+from mtpfix.world import Unit, World, world_of
 
 _WILD = re.compile(r"[*?\[]")
 _FEW = 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from mtpfix.decisions import Table, Unit, World
+from mtpfix.decisions import Table
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Checkpoint, Index, IndexChange, Plan, Rename
 from mtpfix.names import split_name, tensor_name
@@ -17,6 +17,7 @@ from mtpfix.rebuild import Rebuild, edited, rebuild, reindexed, renamed
 from mtpfix.rules.base import plural
 from mtpfix.storage.renames import Alike, alike, block_size, fits
 from mtpfix.verdicts import Mismatch
+from mtpfix.world import Unit, World
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,13 +32,14 @@ from typing import Any
 from mtpfix import releases
 from mtpfix.analysis import analyse, repaired
 from mtpfix.asked import wanted_releases
-from mtpfix.decisions import Judge, World, judges, world_of
+from mtpfix.decisions import Judge, judges
 from mtpfix.engines.registry import ENGINES
 from mtpfix.engines.sources import CONFIG, SIDECAR, declared, fragment_for
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Checkpoint, EngineRow, JsonFile, Report
 from mtpfix.releases import Span
+from mtpfix.world import World, world_of
 
 FLAGS: Mapping[str, str] = {"vllm": "--hf-overrides", "sglang": "--json-model-override-args"}
 KNOWN: Mapping[str, Span] = {"vllm": Span("0.33.0"), "sglang": Span("0.5.23")}  # whose code above was read

@@ -42,6 +42,11 @@ def tokens(text: str) -> list[str]:
     return [token.replace("~1", "/").replace("~0", "~") for token in text.split("/")[1:]]
 
 
+def put(value: Any, path: Sequence[str], new: Any) -> Any:
+    """A copy of an object with another value at the end of a path; what is missing on the way is an object."""
+    return {**value, path[0]: put(value.get(path[0], {}), path[1:], new)} if path else new
+
+
 def ops(edits: Iterable[Edit]) -> dict[str, list[Op]]:
     """The RFC 6902 documents of some edits: file name -> operations in their order."""
     documents: dict[str, list[Op]] = {}

@@ -9,7 +9,7 @@ from typing import Any
 from mtpfix.alike import NONE, Alike
 from mtpfix.checkpoint.jsonfiles import Together, check_size
 from mtpfix.checkpoint.limits import check_lists
-from mtpfix.decisions import Judge, Table, World, judges, list_in, listed
+from mtpfix.decisions import Judge, Table, judges, list_in, listed
 from mtpfix.engines.base import Engine
 from mtpfix.engines.sources import (
     CONFIG,
@@ -25,11 +25,12 @@ from mtpfix.errors import UnreadableError
 from mtpfix.formats.base import ExclusionList, Format
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Certificate, Edit, JsonFile, Plan
-from mtpfix.patch import apply_value, ops, pointer, tokens
+from mtpfix.patch import apply_value, ops, pointer, put, tokens
 from mtpfix.releases import key
 from mtpfix.rules.entries import malformed
-from mtpfix.solve import Bench, Solution, Solver, is_broken, put
+from mtpfix.solve import Bench, Solution, Solver, is_broken
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
+from mtpfix.world import World
 
 
 def solutions(

@@ -11,7 +11,7 @@ from mtpfix.asked import Wanted, wanted_releases
 from mtpfix.checkpoint.index import INDEX
 from mtpfix.checkpoint.index import SUFFIX as WEIGHTS
 from mtpfix.checkpoint.jsonfiles import NAMES, parse_json
-from mtpfix.decisions import World, judges, tables, world_of
+from mtpfix.decisions import judges, tables
 from mtpfix.engines.registry import ENGINES
 from mtpfix.formats import list_of
 from mtpfix.frozen import dataclass
@@ -19,6 +19,7 @@ from mtpfix.model import Answer, Checkpoint, Finding, JsonFile, Part, Report
 from mtpfix.output import matrix
 from mtpfix.patch import pointer
 from mtpfix.planning import editable, relevant
+from mtpfix.world import World, world_of
 
 FileKind = Literal["spelling", "lists", "config", "weights", "other"]
 Effect = Literal["mends", "helps", "nothing", "harms"]

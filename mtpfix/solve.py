@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from mtpfix import late
 from mtpfix.alike import NONE, Alike
-from mtpfix.decisions import Judge, Row, Unit, World, idle_in, listed, names_asked, recalled
+from mtpfix.decisions import Judge, Row, idle_in, listed, names_asked, recalled
 from mtpfix.engines.base import KNOWN_SHARDS, Matcher
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
@@ -25,9 +25,11 @@ from mtpfix.formats.coverage import Coverage
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Answer, Cause, Part
 from mtpfix.modules import EXPERT_NUMBER
+from mtpfix.patch import put
 from mtpfix.regexes import is_valid, unsigned
 from mtpfix.rules.entries import means
 from mtpfix.verdicts import Mismatch, faults_of, leaves_beside, mismatch
+from mtpfix.world import Unit, World
 
 Role = Literal["faithful", "stripped", "alias"]
 Verdicts = tuple[tuple[Answer, ...], ...]
@@ -136,11 +138,6 @@ def _entries_at(where: ExclusionList, places: Iterable[int]) -> tuple[str, ...]:
     """The entries at some places of a list."""
     gone = set(places)
     return tuple(entry for place, entry in zip(where.places, where.entries, strict=True) if place in gone)
-
-
-def put(value: Any, path: Sequence[str], new: Any) -> Any:
-    """A value with another one at the end of a path."""
-    return {**value, path[0]: put(value.get(path[0], {}), path[1:], new)} if path else new
 
 
 def _kept(items: Sequence[Any], gone: set[int]) -> list[Any]:

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from mtpfix import releases
-from mtpfix.decisions import SPARSE, Decided, Judge, Row, Table, World, sparse
+from mtpfix.decisions import SPARSE, Decided, Judge, Row, Table, sparse
 from mtpfix.engines.openings import opening
 from mtpfix.engines.words import REFUSALS, full_into_nvfp4
 from mtpfix.families.base import Fault, View, ask
@@ -23,6 +23,7 @@ from mtpfix.families.patterns import key_of
 from mtpfix.frozen import dataclass, field, replace
 from mtpfix.model import Answer, EngineRow, VerdictKind
 from mtpfix.names import brief
+from mtpfix.world import World
 
 _RANK: dict[VerdictKind, int] = {"loads": 0, "unsupported": 1, "unknown": 2, "degrades": 3, "fails": 4}
 

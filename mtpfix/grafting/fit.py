@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mtpfix.decisions import Unit, World
 from mtpfix.families.base import config_value
 from mtpfix.model import Cell, RawModule
 from mtpfix.names import shown
+from mtpfix.world import Unit, World
 
 # What a config calls the sizes that a draft's tensors depend on.
 _NUMBERS = (

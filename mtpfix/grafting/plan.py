@@ -15,7 +15,6 @@ from mtpfix.checkpoint.index import MISTRAL_INDEX, index_name
 from mtpfix.checkpoint.jsonfiles import CONFIG
 from mtpfix.checkpoint.reading import read_checkpoint
 from mtpfix.checkpoint.recorded import Held, Packed, packed
-from mtpfix.decisions import World, world_of
 from mtpfix.errors import RefusedError
 from mtpfix.frozen import NamedTuple, dataclass, field, replace
 from mtpfix.grafting import fp8, loaders
@@ -29,6 +28,7 @@ from mtpfix.output.text import listed, plural
 from mtpfix.planning import editable
 from mtpfix.splice import splice
 from mtpfix.storage.modules import tensors_of
+from mtpfix.world import World, world_of
 
 _SHOWN = 3
 _METADATA = {"format": "pt"}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from mtpfix import patterns
-from mtpfix.decisions import Unit, World, layer_of
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass
 from mtpfix.model import Finding, RawModule, StoredScheme, Tensor
 from mtpfix.names import natural_key
 from mtpfix.storage.modules import tensors_of
+from mtpfix.world import Unit, World, layer_of
 
 _EXPERTS = ".experts."
 # A draft layer's own copies of the target's embedding and head, which right exporters leave out.

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mtpfix import releases
-from mtpfix.decisions import Judge, Table, Unit, World
+from mtpfix.decisions import Judge, Table
 from mtpfix.engines.sources import Fragment
 from mtpfix.formats.base import Format
 from mtpfix.frozen import dataclass, field
 from mtpfix.model import Answer, Contrast, EngineRow, Finding, FixKind, Location, Part, Rename, Severity
 from mtpfix.names import brief
 from mtpfix.verdicts import LONGEST, Mismatch
+from mtpfix.world import Unit, World
 
 if TYPE_CHECKING:
     from mtpfix.rebuild import Rebuild

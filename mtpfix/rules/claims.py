@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from mtpfix.decisions import AskedNames, Judge, Row, Table, World, layer_of, list_in
+from mtpfix.decisions import AskedNames, Judge, Row, Table, list_in
 from mtpfix.engines.sources import Fragment
 from mtpfix.families.base import LIST_LAYERS
 from mtpfix.families.conditions import holds_all
@@ -20,6 +20,7 @@ from mtpfix.rules.base import Claim, key_of
 from mtpfix.rules.entries import malformed, meant
 from mtpfix.solve import rewritten
 from mtpfix.verdicts import Mismatch
+from mtpfix.world import World, layer_of
 
 
 def claims(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mtpfix.decisions import World
 from mtpfix.model import Finding, Location
 from mtpfix.rules.base import Context, Rule
+from mtpfix.world import World
 
 EXPLANATION = """\
 A count key of the config says that the checkpoint holds draft layers, but no tensor of them is stored, or

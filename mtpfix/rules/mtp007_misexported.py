@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mtpfix.decisions import Unit
 from mtpfix.model import Finding
 from mtpfix.names import brief
 from mtpfix.rules.base import Context, Rule, contrasts_of, plural, spans
+from mtpfix.world import Unit
 
 EXPLANATION = """\
 The stored tensors themselves are wrong: a projection that its family keeps in full precision was packed,

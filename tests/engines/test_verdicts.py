@@ -9,10 +9,11 @@ import pytest
 from records import ASKS, Record, Run, load_record, write_checkpoint
 
 from mtpfix.checkpoint.local import read_local
-from mtpfix.decisions import Table, World, judges, tables, world_of
+from mtpfix.decisions import Table, judges, tables
 from mtpfix.engines.registry import ENGINES
 from mtpfix.model import VerdictKind
 from mtpfix.verdicts import engine_row, forced, mismatches
+from mtpfix.world import World, world_of
 
 IN_THREADS = "copies in a thread pool, where the recorder sees no cast"
 PRESET = "the scale is preset to 1 when the layer is made; the recorder poisons every parameter first"

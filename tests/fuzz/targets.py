@@ -29,7 +29,7 @@ from mtpfix.analysis import analyse
 from mtpfix.checkpoint.canonical import Tails, fold
 from mtpfix.checkpoint.headers import decode, header_length
 from mtpfix.checkpoint.reading import read_checkpoint
-from mtpfix.decisions import judges, tables, world_of
+from mtpfix.decisions import judges, tables
 from mtpfix.engines import listing
 from mtpfix.engines.registry import ENGINES as ENGINE_MODELS
 from mtpfix.engines.vllm import matching
@@ -41,6 +41,7 @@ from mtpfix.patch import ops, pointer
 from mtpfix.regexes import TooCostly, compiled
 from mtpfix.splice import splice
 from mtpfix.verdicts import mismatches
+from mtpfix.world import world_of
 
 T = TypeVar("T")
 MOST_SECONDS = 5.0

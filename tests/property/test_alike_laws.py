@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lengths import many
 from recorded import MAKERS, SEPARATE
 
-from mtpfix import alike, decisions
+from mtpfix import alike, world
 from mtpfix.analysis import Scope, analyse
 
 FAMILIES = tuple(name for name in MAKERS if name not in SEPARATE)
@@ -61,5 +61,5 @@ def test_a_report_is_the_same(case: Case, scope: Scope) -> None:
     checkpoint = case.build()
     quick = analyse(checkpoint, scope=scope)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decisions, "alike", lambda *_: alike.NONE)
+        patch.setattr(world, "alike", lambda *_: alike.NONE)
         assert analyse(checkpoint, scope=scope) == quick

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lengths import many
 
-from mtpfix import alike, decisions, idle
+from mtpfix import alike, decisions, idle, world
 from mtpfix.analysis import Scope, analyse
 from mtpfix.decisions import SPARSE, sparse
 from mtpfix.engines.base import Dtypes, MatchQuery
@@ -48,7 +48,7 @@ def cases(draw: Any) -> Case:
 def of_any_length() -> Iterator[pytest.MonkeyPatch]:
     """Lists of any length are looked at for entries that stand for others."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((decisions, "MANY"), (idle, "MANY"), (alike, "FEW")):
+        for module, name in ((world, "MANY"), (decisions, "MANY"), (idle, "MANY"), (alike, "FEW")):
             patch.setattr(module, name, 1)
         yield patch
 
@@ -59,7 +59,7 @@ def test_a_report_is_the_same(case: Case, scope: Scope) -> None:
     checkpoint = case.build()
     with of_any_length() as patch:
         quick = analyse(checkpoint, scope=scope)
-        patch.setattr(decisions.World, "numbers", None)
+        patch.setattr(world.World, "numbers", None)
         assert analyse(checkpoint, scope=scope) == quick
 
 

@@ -21,7 +21,7 @@ from lengths import many
 
 from mtpfix import analysis
 from mtpfix.analysis import Scope, analyse, wanted_releases
-from mtpfix.decisions import Row, Table, World, judges, tables, tables_under, world_of
+from mtpfix.decisions import Row, Table, judges, tables, tables_under
 from mtpfix.engines.registry import ENGINES
 from mtpfix.engines.sources import SIDECAR
 from mtpfix.families.base import LIST_LAYERS
@@ -33,6 +33,7 @@ from mtpfix.releases import key
 from mtpfix.solve import Solution, contradicts
 from mtpfix.solve import rewritten as changed
 from mtpfix.verdicts import mismatch
+from mtpfix.world import World, world_of
 
 Wanted = Mapping[str, frozenset[str]]
 Decisions = Mapping[tuple[str, str, str, str], str]  # engine, release, part, module -> decision

@@ -12,13 +12,14 @@ from recorded import recorded
 
 from mtpfix import idle
 from mtpfix.analysis import analyse
-from mtpfix.decisions import judges, tables, world_of
+from mtpfix.decisions import judges, tables
 from mtpfix.engines.base import MatchQuery, Sparse, places_of
 from mtpfix.engines.listing import Remembered
 from mtpfix.engines.registry import ENGINES
 from mtpfix.engines.vllm.answers import SafeMatcher
 from mtpfix.idle import MANY, Numbers, apart, doubles, numbers_in, runs_of
 from mtpfix.solve import Solver, Verdicts
+from mtpfix.world import world_of
 
 KNOWN = Numbers(runs_of(["0", "1", "2", "45"]), runs_of(map(str, range(300))))
 

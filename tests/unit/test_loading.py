@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from checkpoints import SCHEMES, build, deepseek_v3, glm4_moe, llama, qwen3_5, right_list
 
-from mtpfix.decisions import Table, judges, tables, world_of
+from mtpfix.decisions import Table, judges, tables
 from mtpfix.engines.registry import ENGINES
 from mtpfix.model import Checkpoint, EngineRow
 from mtpfix.verdicts import LAYOUTS, Mismatch, engine_row, forced, mismatches, outcome, unwritten, worst
+from mtpfix.world import world_of
 
 # engine, allocated, stored -> verdict
 OUTCOMES = [

@@ -13,13 +13,13 @@ import pytest
 from checkpoints import ABSENT, Model, build, glm4_moe, qwen3_5, qwen3_next, read, rewritten, right_list
 
 from mtpfix.analysis import analyse, repaired
-from mtpfix.decisions import world_of
 from mtpfix.engines.registry import ENGINES
 from mtpfix.formats.auto_round import AutoRound
 from mtpfix.formats.gptq import Gptq
 from mtpfix.model import Checkpoint, Edit, JsonFile
 from mtpfix.planning import count_edits, editable, edits, in_config, reads_sidecar
 from mtpfix.solve import Added, Solution
+from mtpfix.world import world_of
 
 Q35, GLM, NEXT = qwen3_5(), glm4_moe(), qwen3_next()
 C, H = "config.json", "hf_quant_config.json"

@@ -24,7 +24,7 @@ from checkpoints import (
 
 from mtpfix import solve as solver
 from mtpfix.analysis import analyse, wanted_releases
-from mtpfix.decisions import judges, tables, world_of
+from mtpfix.decisions import judges, tables
 from mtpfix.engines.registry import ENGINES
 from mtpfix.formats.base import ExclusionList, at
 from mtpfix.frozen import replace
@@ -32,6 +32,7 @@ from mtpfix.model import Checkpoint
 from mtpfix.planning import solutions
 from mtpfix.solve import Leaf, Solution, compact, holder, summarised
 from mtpfix.solve import rewritten as changed
+from mtpfix.world import world_of
 
 NEXT, Q35, DENSE, GLM, DS, GLM5 = (
     qwen3_next(), qwen3_5(), qwen3_5(dense=True), glm4_moe(), deepseek_v3(), glm5_next(),
