@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from threading import Lock
 
+from mtpfix.checkpoint.room import Stay
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass, field
 from mtpfix.tokens import learn
@@ -39,6 +40,7 @@ class Traffic:
         self.listed = 0
         self._holder = holder or self
         self._lock = Lock()
+        self._large = Lock()
         self._not_before = 0.0
         self._under_way = 0
         self._room = float("inf")  # requests under way at once that the Hub has stood lately
@@ -65,6 +67,10 @@ class Traffic:
             if now >= holder._not_before:  # not where a whole crowd is refused: they went out together
                 holder._room = max(1.0, min(holder._room, holder._under_way) // 2)
             holder._not_before = max(holder._not_before, now + seconds)
+
+    def stay(self) -> Stay:
+        """For a repository that is read beside others."""
+        return Stay(self._holder._large)
 
     def begin(self) -> bool:
         """Count a request as under way, where one more may be; `end` takes it back."""
@@ -105,6 +111,7 @@ class Access:
     endpoint  None: HF_ENDPOINT, else the public Hub
     forks     a large checkpoint on a disk may be read by two processes: the program is mtpfix's own
     meanwhile what else this one has to do while the other one begins
+    stay      of a repository that is read beside others
     """
 
     revision: str | None = None
@@ -113,6 +120,7 @@ class Access:
     endpoint: str | None = None
     forks: bool = False
     meanwhile: Callable[[], object] = field(default=_nothing, repr=False, compare=False)
+    stay: Stay | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.token is not None:

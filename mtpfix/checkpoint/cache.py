@@ -11,13 +11,18 @@ import os
 import tempfile
 import time
 import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+from mtpfix.checkpoint.room import joined
 
 FOLDER = "mtpfix/hub"
 MAX_AGE = 60 * 24 * 3600.0  # seconds since an entry was last used
 _PRUNED = ".pruned"
 _PRUNE_EVERY = 24 * 3600.0
 _CHECK = 32
+_AT_ONCE = 1 << 20
 
 
 class Cache:
@@ -32,29 +37,46 @@ class Cache:
         """Whether there is an entry, which may still turn out unreadable."""
         return self._path(key).exists()
 
-    def get(self, key: str, limit: int) -> bytes | None:
-        """The entry, or None; never more than `limit` bytes."""
+    def get(
+        self, key: str, limit: int, front: int = 0, before: Callable[[bytes], object] = bytes
+    ) -> tuple[bytes, bytes] | None:
+        """The first bytes of an entry and the others, or None; never more than `limit` of these.
+
+        before  is given the first bytes before the others are read, and may raise
+        """
         path = self._path(key)
         try:
             raw = path.read_bytes()
             inflate = zlib.decompressobj()
-            data = inflate.decompress(raw[_CHECK:], limit + 1)
-            if not inflate.eof or hashlib.sha256(data).digest() != raw[:_CHECK]:
+            first = inflate.decompress(raw[_CHECK:], front) if front else b""
+            before(first)
+            data = joined(_inflated(inflate, inflate.unconsumed_tail if front else raw[_CHECK:], limit))
+            found = hashlib.sha256(first)
+            found.update(data)
+            if not inflate.eof or found.digest() != raw[:_CHECK]:
                 return None
             os.utime(path)
         except (OSError, zlib.error):
             return None
-        return data
+        return first, data
 
-    def put(self, key: str, data: bytes) -> None:
-        """Keep an entry, all of it or nothing."""
+    def put(self, key: str, pieces: Iterable[bytes]) -> None:
+        """Keep an entry that is put together of pieces, all of it or nothing."""
         path = self._path(key)
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
                 temporary = Path(file.name)
                 try:
-                    file.write(hashlib.sha256(data).digest() + zlib.compress(data, 1))
+                    file.write(bytes(_CHECK))
+                    found = hashlib.sha256()
+                    deflate = zlib.compressobj(1)
+                    for piece in pieces:  # one by one: they may be 100 MB
+                        found.update(piece)
+                        file.write(deflate.compress(piece))
+                    file.write(deflate.flush())
+                    file.seek(0)
+                    file.write(found.digest())
                     file.close()
                     temporary.replace(path)
                 except OSError:
@@ -79,3 +101,12 @@ class Cache:
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
         return self._root / name[:2] / name[2:]
+
+
+def _inflated(inflate: Any, packed: bytes, limit: int) -> Iterator[bytes]:
+    """What is packed, piece by piece: `limit` bytes, and one more where there are more."""
+    left = limit + 1
+    while left > 0 and not inflate.eof and (piece := inflate.decompress(packed, min(left, _AT_ONCE))):
+        yield piece
+        left -= len(piece)
+        packed = inflate.unconsumed_tail

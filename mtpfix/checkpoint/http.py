@@ -19,8 +19,9 @@ from typing import Any
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from mtpfix.checkpoint.access import Access, is_token
+from mtpfix.checkpoint.room import joined
 from mtpfix.errors import UnreadableError, UsageError
-from mtpfix.frozen import dataclass
+from mtpfix.frozen import dataclass, replace
 from mtpfix.names import shown
 from mtpfix.tokens import learn, masked
 
@@ -36,12 +37,13 @@ MAX_BACKOFF = 8.0
 _TURN = 0.02  # seconds between two looks whether another request may go out
 MAX_LIMITED = 20  # repetitions after a rate limit, which the Hub itself paces
 MAX_WAIT = 330.0  # the Hub's windows are 300 seconds long
+_LONGEST_TOLD = 1e6  # seconds that are said to a person
 MAX_WRITTEN = 1 << 22  # bytes of the answer to something that is written: a few names
 MAX_VALUES = 1_000_000  # of an answer in JSON: a list of 100,000 files
 MAX_WIDE_BYTES = 1 << 24  # of one that is not ASCII: Python takes up to four bytes for each character of it
 Query = Mapping[str, str] | Sequence[tuple[str, str]]
 _AGAIN_STATUS = frozenset({408, 425, 500, 502, 503, 504})
-_RATE_LIMIT = re.compile(r'"\w+"\s*;\s*r\s*=\s*(\d+)\s*;\s*t\s*=\s*(\d+(?:\.\d+)?)')
+_RATE_LIMIT = re.compile(r'"\w+"\s*;\s*r\s*=\s*0+\s*;\s*t\s*=\s*([0-9]+(?:\.[0-9]+)?)')  # nothing is left
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 _NO_RANGE = re.compile(r"bytes \*/([0-9]{1,18})")
 _SIZE = re.compile(r"[0-9]{1,18}")
@@ -59,10 +61,32 @@ class Answer:
     size: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is asked for; see `Session.get`."""
+
+    path: str
+    query: Query
+    span: tuple[int, int] | None
+    limit: int
+    attempts: int
+    counted: bool
+    after: bytes
+
+    @property
+    def size(self) -> int:
+        """How many bytes there will be, 0 where that is not known."""
+        return self.limit if self.counted else 0
+
+
 class StatusError(UnreadableError):
     """The Hub answered with an error that no repetition mends; `status` is that of HTTP."""
 
     status = 0
+
+
+class _TooLarge(UnreadableError):
+    """An answer has more bytes than it may have."""
 
 
 class _Again(Exception):
@@ -166,19 +190,40 @@ class Session:
         query: Query = (),
         span: tuple[int, int] | None = None,
         attempts: int = ATTEMPTS,
+        counted: bool = False,
+        after: bytes = b"",
     ) -> Answer:
         """What the Hub has at a path (quoted here): at most `limit` bytes, of a file only those of `span`.
 
+        counted  `limit`, or the end of `span`, is how long the file is, and that is reckoned with already
+        after    what the answer's bytes are put behind
+
         Raises UnreadableError: refused, too large, not reachable, or broken after all attempts.
         """
+        request = _Request(path, query, span, limit, attempts, counted, after)
+        stay = self._access.stay
+        left = None if stay is None or counted else stay.left
+        if stay is None or left is None:
+            return self._got(request)
+        try:
+            found = self._got(replace(request, limit=min(limit, left)))
+        except _TooLarge:  # how much it is nobody knows before
+            if limit <= left:
+                raise
+            stay.grow(limit)
+            return self._got(request)
+        stay.grow(len(found.data))
+        return found
+
+    def _got(self, request: _Request) -> Answer:
         tried = limited = 0
         while True:
             try:
                 with self._turn():
-                    return self._once(path, query, span, limit)
+                    return self._once(request)
             except _Again as again:
                 tried, limited = tried + (not again.limited), limited + again.limited
-                if tried >= attempts or limited > MAX_LIMITED or (again.wait or 0) > MAX_WAIT:
+                if tried >= request.attempts or limited > MAX_LIMITED or (again.wait or 0) > MAX_WAIT:
                     raise again.error from None
                 self._before_next(again, tried)
 
@@ -248,9 +293,9 @@ class Session:
                 hint="another file of it could not be read; run it again",
             )
 
-    def _once(self, path: str, query: Query, span: tuple[int, int] | None, limit: int) -> Answer:
-        with self._answered(path, query, span) as response:
-            return self._read(response, path, span, limit)
+    def _once(self, request: _Request) -> Answer:
+        with self._answered(request.path, request.query, request.span) as response:
+            return self._read(response, request)
 
     @contextmanager
     def _answered(self, path: str, query: Query, span: tuple[int, int] | None) -> Iterator[Any]:
@@ -296,31 +341,31 @@ class Session:
         except NotInTime:
             raise self._fault("the answer took too long to begin", "try again later") from None
 
-    def _read(self, response: Any, path: str, span: tuple[int, int] | None, limit: int) -> Answer:
+    def _read(self, response: Any, request: _Request) -> Answer:
+        path, span = request.path, request.span
         headers = {key.lower(): value for key, value in response.headers.items()}
         if response.status_code == 416 and span is not None:  # the file ends before the range begins
             told = _NO_RANGE.fullmatch(headers.get("content-range", ""))
-            return Answer(b"", headers, int(told[1]) if told else None)
+            return Answer(request.after, headers, int(told[1]) if told else None)
         if not 200 <= response.status_code < 300:
             raise self._refused(response, path)
         if wait := _used_up(headers):
             self._access.traffic.hold(min(wait, MAX_WAIT))
         if span is None:
-            data = b"".join(self._limited(response.iter_bytes(), limit, path))
+            data = joined(self._limited(response.iter_bytes(), request.limit, path), request.size)
             return Answer(data, headers, len(data))
         if headers.get("content-encoding", "identity") != "identity":
             raise _Again(self._fault(f"{path}: a range came compressed"))
         start, end, size = self._placed(response.status_code, headers, span, path)
-        front = bytearray()
-        for piece in self._until(response.iter_raw()):
-            front += piece
-            if len(front) >= end - start:
-                break
+        before = request.after if start == span[0] else b""
+        length = len(before) + end - start if request.counted else 0
+        data = joined(_as_far_as(end - start, self._until(response.iter_raw())), length, before)
+        count = len(data) - len(before)
         if size is None and response.status_code == 200:  # the whole of a short file, of a length not told before
-            size = start + len(front) if len(front) < end - start else None
-        elif len(front) < end - start:
-            raise _Again(self._fault(f"{path}: the answer ended after {len(front)} of {end - start} bytes"))
-        return Answer(bytes(front[span[0] - start : end - start]), headers, size)
+            size = start + count if count < end - start else None
+        elif count < end - start:
+            raise _Again(self._fault(f"{path}: the answer ended after {count} of {end - start} bytes"))
+        return Answer(data if start == span[0] else request.after + data[span[0] - start :], headers, size)
 
     def _placed(
         self, status: int, headers: Mapping[str, str], span: tuple[int, int], path: str
@@ -339,7 +384,8 @@ class Session:
         for piece in self._until(pieces):
             count += len(piece)
             if count > limit:
-                raise self._fault(f"{path}: more than the limit of {limit} bytes", "look at what wrote it")
+                what = f"{self._subject}: {path}: more than the limit of {limit} bytes"
+                raise _TooLarge(what, subject=self._subject, hint="look at what wrote it")
             yield piece
 
     def _until(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
@@ -370,7 +416,7 @@ class Session:
         status, code = response.status_code, response.headers.get("x-error-code", "")
         if status == 429:
             wait = wait_of(response.headers)
-            when = "later" if wait is None else f"in {wait:.0f} seconds"
+            when = "later" if wait is None or wait > _LONGEST_TOLD else f"in {wait:.0f} seconds"
             hint = f"try again {when}" + ("" if self._authorized else f"; with a token the limit is higher: {_LOGIN}")
             return _Again(self._fault("the Hub's rate limit is reached", hint), wait, limited=wait is not None)
         if status in _AGAIN_STATUS:
@@ -408,6 +454,16 @@ class Session:
     def _said(self, text: str) -> str:
         """The Hub's own words, shortened; it may repeat the token."""
         return shown(masked(text)).strip("'\"") if text else ""
+
+
+def _as_far_as(end: int, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The first bytes of the pieces, so many or as many as there are."""
+    left = end
+    for piece in pieces:
+        yield piece[:left]
+        left -= len(piece)
+        if left <= 0:
+            break
 
 
 def value_of(data: bytes, subject: str) -> Any:
@@ -461,7 +517,7 @@ def _headers(access: Access) -> dict[str, str]:
 def _used_up(headers: Mapping[str, str]) -> float:
     """The seconds until the Hub answers again where this answer was the last one of its window, else 0."""
     limits = _RATE_LIMIT.search(headers.get("ratelimit", ""))
-    return float(limits[2]) if limits and int(limits[1]) == 0 else 0.0
+    return float(limits[1]) if limits else 0.0
 
 
 def wait_of(headers: Mapping[str, str]) -> float | None:

@@ -20,11 +20,20 @@ from urllib.parse import quote
 
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.cache import Cache
-from mtpfix.checkpoint.headers import ALIGNED, LENGTH_BYTES, MAX_HEADER_BYTES, broken, header_length
-from mtpfix.checkpoint.http import MAX_VALUES, MAX_WIDE_BYTES, Session, value_of
+from mtpfix.checkpoint.headers import (
+    ALIGNED,
+    LENGTH_BYTES,
+    MAX_ALL_BYTES,
+    MAX_HEADER_BYTES,
+    broken,
+    header_length,
+)
+from mtpfix.checkpoint.http import MAX_VALUES, MAX_WIDE_BYTES, Answer, Session, value_of
 from mtpfix.checkpoint.index import INDEX, SUFFIX, WEIGHT_MAP, index_name, shard_names
-from mtpfix.checkpoint.jsonfiles import CONFIG, MAX_JSON_BYTES, NAMES
+from mtpfix.checkpoint.jsonfiles import CONFIG, MAX_JSON_BYTES, NAMES, most_bytes
+from mtpfix.checkpoint.jsonfiles import MAX_ALL_BYTES as MAX_ALL_JSON
 from mtpfix.checkpoint.reading import HeaderRow, read_checkpoint
+from mtpfix.checkpoint.room import Room
 from mtpfix.errors import UnreadableError
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Checkpoint, Source
@@ -34,9 +43,9 @@ MAIN = "main"
 WORKERS = 16
 MAX_LIST_BYTES = 64 * 1024 * 1024
 MAX_SHARDS = 10_000
-MAX_HEADERS = 1 << 30  # bytes of all headers together
 MAX_ANSWER = 3 << 25  # of them in one answer
 _MAX_SIZE = 1 << 60
+_MOST_PIECES = 20  # that a header comes in
 GUESS = 1 << 17  # bytes asked of a shard that no index describes: a header of 1,000 tensors
 _SHARE = 32  # but no more than this part of a small one, since what comes after the header are weights
 _LEAST = 1 << 10
@@ -110,6 +119,9 @@ class Repository:
         self._id = source.id
         self._on_main = source.revision in (None, MAIN)
         self._traffic = access.traffic
+        self._stay = access.stay
+        self._room = Room(MAX_ALL_BYTES, source.id, "its headers")
+        self._json_room = Room(MAX_ALL_JSON, source.id, "its JSON files")
         self._cache = Cache()
         self._fresh: dict[str, tuple[bytes, ...]] = {}
         self._exact = exact
@@ -162,7 +174,6 @@ class Repository:
             missing = [name for name in missing if name not in known]
         lengths = self._predicted(missing) if missing else {}
         jobs = {name: self._pool.submit(self._header, name, lengths.get(name) or self._guess(name)) for name in missing}
-        total = 0
         for name in names:
             if name in jobs:
                 header, size = jobs.pop(name).result()
@@ -170,9 +181,6 @@ class Repository:
                 header, size = known.pop(name)
             else:
                 header, size = self._cached(name) or self._header(name, self._guess(name))
-            total += len(header)
-            if total > MAX_HEADERS:
-                raise self._fault(f"its headers are above the limit of {MAX_HEADERS} bytes")
             self._traffic.add(files=1)
             yield name, header, size
 
@@ -191,9 +199,10 @@ class Repository:
 
     def keep(self) -> None:
         """Put what was read into the cache: called once all of it has proved readable."""
-        for key, pieces in self._fresh.items():
-            self._cache.put(key, b"".join(pieces))
-        if self._fresh:
+        fresh, self._fresh = self._fresh, {}
+        for key, pieces in fresh.items():
+            self._cache.put(key, pieces)
+        if fresh:
             self._cache.prune()
 
     def _path(self, name: str) -> str:
@@ -207,15 +216,38 @@ class Repository:
     def _read_json(self, name: str) -> bytes:
         file = self._files[name]
         self._traffic.add(wanted=1)
-        data = self._cache.get(self._key(file), MAX_JSON_BYTES) or self._cache.get(self._place(file), MAX_JSON_BYTES)
+        key = next(filter(self._cache.has, (self._key(file), self._place(file))), "")
+        data = self._kept(file, key) if key else None
         if data is None:
-            if (file.size or 0) > MAX_JSON_BYTES:
-                raise self._fault(f"{name}: {file.size} bytes are above the limit of {MAX_JSON_BYTES} for JSON")
-            data = self._session.get(self._path(name), limit=MAX_JSON_BYTES).data
+            data = self._asked(file)
             true = file.key in (git_oid(data), hashlib.sha256(data).hexdigest())
             self._fresh[self._key(file) if true else self._place(file)] = (data,)
         self._traffic.add(files=1)
         return data
+
+    def _kept(self, file: Listed, key: str) -> bytes | None:
+        """A JSON file as it was read before."""
+        if self._stay:
+            self._stay.grow(MAX_JSON_BYTES if file.size is None else file.size)
+        found = self._cache.get(key, MAX_JSON_BYTES)
+        if found is None:
+            return None
+        self._json_room.take(len(found[1]))
+        return found[1]
+
+    def _asked(self, file: Listed) -> bytes:
+        """A JSON file as the Hub gives it: not larger than it is listed, nor than such a file may be."""
+        most = most_bytes(file.name)
+        if (file.size or 0) > most:
+            raise self._fault(f"{file.name}: {file.size} bytes are above the limit of {most} for JSON")
+        if file.size is None:
+            data = self._session.get(self._path(file.name), limit=most).data
+            self._json_room.take(len(data))
+            return data
+        self._json_room.take(file.size)
+        if self._stay:
+            self._stay.grow(file.size)
+        return self._session.get(self._path(file.name), limit=file.size, counted=True).data
 
     def _key(self, file: Listed) -> str:
         """Where the cache keeps it: by content, else by commit and name."""
@@ -229,45 +261,70 @@ class Repository:
     def _cached(self, name: str) -> tuple[bytes, int] | None:
         """A header read before, with the size of its file."""
         for key in self._header_keys(name):
-            found = self._cache.get(key, LENGTH_BYTES + MAX_HEADER_BYTES)
+            found = self._cache.get(key, MAX_HEADER_BYTES, len(_numbers(0, 0)), self._hold_kept)
             if found is not None:
-                return found[LENGTH_BYTES:], int.from_bytes(found[:LENGTH_BYTES], "little")
+                return found[1], int.from_bytes(found[0][:LENGTH_BYTES], "little")
         return None
 
     def _header_keys(self, name: str) -> tuple[str, ...]:
         """Where the cache may keep a header."""
-        key = self._key(self._files[name])
+        key = self._header_key(name)
         return (key,) if self._exact else (key, _RETOLD + key)
 
+    def _header_key(self, name: str) -> str:
+        """Of this Hub's: that a header is the one of a hash only the Hub can say, and another one may lie."""
+        return f"{self._session.hub} {self._key(self._files[name])}"
+
     def _keep_header(self, name: str, header: bytes, size: int, prefix: str = "") -> None:
-        self._fresh[prefix + self._key(self._files[name])] = size.to_bytes(LENGTH_BYTES, "little"), header
+        self._fresh[prefix + self._header_key(name)] = _numbers(size, len(header)), header
+
+    def _hold_kept(self, numbers: bytes) -> None:
+        """As much as a header has that was kept behind these numbers."""
+        self._hold(int.from_bytes(numbers[LENGTH_BYTES:], "little"))
 
     def _header(self, name: str, length: int) -> tuple[bytes, int]:
         """One shard's header: the front of the file, and what is missing of it where the front was too short."""
         file = self._files[name]
         if file.size is not None and file.size < LENGTH_BYTES:
             raise broken(name, f"byte 0: {file.size} bytes are too few for a header length")
-        front = self._front(file, 0, length if file.size is None else min(length, file.size))
+        asked = length if file.size is None else min(length, file.size)
+        self._hold(asked)
+        front = self._front(file, 0, asked)
         size = front.size if file.size is None else file.size
         if size is None:
             raise self._fault(f"{name}: the Hub does not say how large it is")
         end = LENGTH_BYTES + header_length(front.data[:LENGTH_BYTES], size, name)
-        data = front.data
-        while len(data) < end:
-            more = self._front(file, len(data), end).data
-            if not more:
-                raise broken(name, f"byte {len(data)}: the file ends inside its header")
-            data += more
-        header = data[LENGTH_BYTES:end]
+        self._hold(end - asked)
+        header = self._whole(file, front.data[LENGTH_BYTES:end], end)
         self._keep_header(name, header, size)
         return header, size
+
+    def _whole(self, file: Listed, header: bytes, end: int) -> bytes:
+        """A header that ends at a byte of its file, of which the first ones are there."""
+        for _ in range(_MOST_PIECES):
+            at = LENGTH_BYTES + len(header)
+            if at == end:
+                return header
+            header = self._front(file, at, end, header).data
+            if LENGTH_BYTES + len(header) == at:
+                raise broken(file.name, f"byte {at}: the file ends inside its header")
+        raise self._fault(f"{file.name}: its header comes in more than {_MOST_PIECES} pieces", "check HF_ENDPOINT")
+
+    def _hold(self, count: int) -> None:
+        """So many more bytes of headers will be held, or less. Raises UnreadableError where that is too much."""
+        if count < 0:
+            self._room.give(-count)
+            return
+        self._room.take(count)
+        if self._stay:
+            self._stay.grow(count)
 
     def _guess(self, name: str) -> int:
         size = self._files[name].size
         return GUESS // 4 if size is None else min(GUESS, max(_LEAST, size // _SHARE))
 
-    def _front(self, file: Listed, start: int, end: int) -> Any:
-        answer = self._session.get(self._path(file.name), span=(start, end), limit=end)
+    def _front(self, file: Listed, start: int, end: int, after: bytes = b"") -> Answer:
+        answer = self._session.get(self._path(file.name), span=(start, end), limit=end, counted=True, after=after)
         if file.size is not None and answer.size is not None and answer.size != file.size:
             raise broken(file.name, f"the Hub lists {file.size} bytes and holds {answer.size}")
         return answer
@@ -310,6 +367,11 @@ class Repository:
         for name, pair in fitting.items():
             self._keep_header(name, *pair, _RETOLD)
         return fitting
+
+
+def _numbers(size: int, length: int) -> bytes:
+    """What stands before a header that is kept: the size of its file, and its own."""
+    return size.to_bytes(LENGTH_BYTES, "little") + length.to_bytes(LENGTH_BYTES, "little")
 
 
 def _headers_of(data: bytes) -> Iterator[tuple[str, Any, str]]:

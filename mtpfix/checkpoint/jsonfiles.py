@@ -75,11 +75,17 @@ def parse_json(name: str, raw: bytes) -> tuple[JsonFile, tuple[Problem, ...]]:
     return JsonFile(name, raw, value), tuple(problems)
 
 
+def most_bytes(name: str) -> int:
+    """How large a JSON file of that name may be."""
+    return MAX_CONFIG_BYTES if name in NAMES and name != DESCRIPTION else MAX_JSON_BYTES
+
+
 def check_size(name: str, raw: bytes) -> None:
     """Raises UnreadableError for a file that would take too long, or too much room, before anything is made of it."""
     if len(raw) <= MAX_TEXT:
         return
-    most, kind = (MAX_CONFIG_BYTES, "a config") if name in NAMES and name != DESCRIPTION else (MAX_JSON_BYTES, "JSON")
+    most = most_bytes(name)
+    kind = "a config" if most == MAX_CONFIG_BYTES else "JSON"
     if not raw.isascii():
         most, kind = MAX_WIDE_BYTES, "JSON that is not ASCII"
     if len(raw) > most:

@@ -24,6 +24,7 @@ from mtpfix.rules import RULES
 
 Kind = Literal["opened", "updated", "already-open", "already-fixed", "refused"]
 _MOST_READ = 40  # open pull requests whose text is read, the newest; as many of the closed ones
+_LARGER, _MORE = 4, 1 << 16  # times, and bytes, that a file with the repair in another spelling may have more
 _NO_BRANCH = re.compile(r"[0-9a-f]{40}|refs/pr/\d+|refs/tags/.+")
 _WAITS = (0.2, 0.5, 1.0)  # seconds before the list is asked whether a lost commit happened
 
@@ -190,6 +191,8 @@ class _Proposal:
             return True
         contents = self.remote.contents(tree, self.wanted.files)
         if contents.keys() != self.wanted.files.keys():
+            return False
+        if any(len(data) > _LARGER * len(self.wanted.files[name]) + _MORE for name, data in contents.items()):
             return False
         if _values(contents) == _values(self.wanted.files):
             return True

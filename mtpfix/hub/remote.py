@@ -29,18 +29,26 @@ from mtpfix.checkpoint.http import (
     wait_of,
 )
 from mtpfix.checkpoint.hub import MAIN, Tree, pinned, tree
-from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES
+from mtpfix.checkpoint.jsonfiles import MAX_JSON_BYTES, Together, most_bytes
+from mtpfix.checkpoint.room import Room
 from mtpfix.errors import ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
 from mtpfix.frozen import dataclass
 from mtpfix.hub.describe import marks
+from mtpfix.names import brief
 from mtpfix.tokens import masked
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 OPEN = frozenset({"open", "draft"})
-_FILES = re.compile(r"^(?:diff --git a/(?P<old>.+?) b/.+|\+\+\+ b/(?P<new>.+?))\s*$", re.MULTILINE)
-_MOST_PAGES = 200
+_FILES = re.compile(
+    r"^(?:diff --git a/(.{1,4096}?) b/.*|\+\+\+ b/(.{1,4096})|(?:rename|copy) (?:from|to) (.{1,4096}))$", re.MULTILINE
+)
+_MOST_FILES = 100_000  # that one changes
+_MOST_PAGES, _MOST_ROWS = 200, 10_000
+_MOST_BYTES = 1 << 22  # of a page of 50 pull requests
+_MOST_IN_ALL = 1 << 27  # of all lists, and of all pull requests, that are read
+_LONGEST = 1_000  # characters of a title or a name
 _MOST_LIMITED = 20  # times that a write is sent again because the Hub limits the rate
 _LATER = "the Hub limits the rate: wait and run it again"
 _TWICE = "run it again: a repair is never opened twice"
@@ -110,6 +118,7 @@ class Remote:
         self.repo = repo
         self._access = access or Access()
         self._session = Session(self._access, repo)
+        self._room = Room(_MOST_IN_ALL, repo, "its pull requests")
 
     def me(self) -> str:
         """The name of the token's owner; "" where the Hub does not tell. WriteError for a token that may only read."""
@@ -125,14 +134,16 @@ class Remote:
 
     def pull_requests(self) -> tuple[Listed, ...]:
         """Every pull request, whoever opened it and whatever became of it, oldest first."""
-        rows: dict[object, Listed | None] = {}
+        rows: dict[int, Listed | None] = {}
         for page in range(_MOST_PAGES):
-            found = self._json(f"/api/models/{self.repo}/discussions", {"type": "pull_request", "p": str(page)})
-            listed = found.get("discussions")
-            new = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+            asked = {"type": "pull_request", "p": str(page)}
+            found = self._json(f"/api/models/{self.repo}/discussions", asked, limit=_MOST_BYTES)
+            new = [item for item in _list(found.get("discussions")) if isinstance(item, dict)]
             known = len(rows)
-            rows |= {item.get("num"): self._listed(item) for item in new}
-            if len(rows) == known or _number(found.get("start")) + len(new) >= _number(found.get("count"), 1 << 60):
+            rows |= {_number(item.get("num")): self._listed(item) for item in new}
+            if not known < len(rows) < _MOST_ROWS:
+                break
+            if _number(found.get("start")) + len(new) >= _number(found.get("count"), 1 << 60):
                 break
         return tuple(sorted((row for row in rows.values() if row is not None), key=lambda row: row.num))
 
@@ -142,48 +153,67 @@ class Remote:
         if type(num) is not int or num < 1 or item.get("isPullRequest") is False:
             return None
         url = f"{self._session.hub}/{self.repo}/discussions/{num}"
-        author = _text(_at(item, "author", "name")) or "deleted"
-        return Listed(num, _text(item.get("title")), author, _text(item.get("status")), url)
+        author = _by(item) or "deleted"
+        title, status = (brief(_text(item.get(key)), _LONGEST) for key in ("title", "status"))
+        return Listed(num, title, author, status, url)
 
     def pull_request(self, listed: Listed | int) -> PullRequest:
         """One of them with its text and the files that it changes. UnreadableError where it is none."""
         num = listed if isinstance(listed, int) else listed.num
         found = self._json(f"/api/models/{self.repo}/discussions/{num}", {"diff": "1"}, what=f"pull request {num}")
-        row = self._listed({"num": num, **found})
+        row = self._listed({**found, "num": num}) if found.get("num", num) == num else None
         if row is None:
             raise UnreadableError(
                 f"{self.repo}: discussion {num} is no pull request",
                 subject=self.repo,
                 hint="give the number of a pull request",
             )
-        events = [event for event in found.get("events") or () if isinstance(event, dict)]
+        events = [event for event in _list(found.get("events")) if isinstance(event, dict)]
         own = [event for event in events if event.get("type") == "comment" and _by(event) in (row.author, "")]
-        files = [match["old"] or match["new"] for match in _FILES.finditer(_text(found.get("diff")))]
         return PullRequest(
             row,
             tuple(mark for event in own for mark in marks(_text(_at(event, "data", "latest", "raw")))),
-            tuple(dict.fromkeys(files)),
+            self._changed(_text(found.get("diff"))),
             tuple(dict.fromkeys(_by(event) for event in events if event.get("type") == "commit" and _by(event))),
             _text(_at(found, "changes", "base")).removeprefix("refs/heads/"),
         )
 
+    def _changed(self, diff: str) -> tuple[str, ...]:
+        """The files that a diff names, old names and new ones. Raises UnreadableError for more than any has."""
+        found: dict[str, None] = {}
+        for match in _FILES.finditer(diff):
+            found[(match[1] or match[2] or match[3]).rstrip()] = None
+            if len(found) > _MOST_FILES:
+                raise UnreadableError(
+                    f"{self.repo}: a pull request changes more than {_MOST_FILES:,} files",
+                    subject=self.repo,
+                    hint="nobody can look at as many: close it",
+                )
+        return tuple(found)
+
     def contents(self, tree: Tree, names: Iterable[str]) -> dict[str, bytes]:
         """These files at one commit; one that is not there is left out. Raises UnreadableError."""
-        return {
-            name: self._session.get(f"/{self.repo}/resolve/{tree.commit}/{quote(name)}", limit=MAX_JSON_BYTES).data
-            for name in names
-            if name in tree.files
-        }
+        together = Together()
+        found = {}
+        for name in names:
+            if name in tree.files:
+                path = f"/{self.repo}/resolve/{tree.commit}/{quote(name)}"
+                found[name] = together.add(name, self._session.get(path, limit=most_bytes(name)).data)
+        return found
 
     def tree(self, revision: str | None) -> Tree:
         """The commit that a revision names now, and its files. None: the default branch."""
         commit, files = pinned(self._session, self.repo, revision or MAIN)
         return tree(commit, files)
 
-    def _json(self, path: str, query: Mapping[str, str] | None = None, *, what: str = "") -> dict[str, Any]:
+    def _json(
+        self, path: str, query: Mapping[str, str] | None = None, *, what: str = "", limit: int = MAX_JSON_BYTES
+    ) -> dict[str, Any]:
         """The object that the Hub answers with; `what` is what is missing where it says 404."""
         try:
-            value = value_of(self._session.get(path, query=query or {}, limit=MAX_JSON_BYTES).data, self.repo)
+            data = self._session.get(path, query=query or {}, limit=limit).data
+            self._room.take(len(data))
+            value = value_of(data, self.repo)
         except StatusError as error:
             if what and error.status == 404:
                 raise UnreadableError(
@@ -311,12 +341,16 @@ def _at(value: object, *path: str) -> object:
 
 
 def _by(event: Mapping[str, Any]) -> str:
-    """Who caused an event; "" where the Hub does not say."""
-    return _text(_at(event, "author", "name"))
+    """Who caused an event, or opened a discussion; "" where the Hub does not say."""
+    return brief(_text(_at(event, "author", "name")), _LONGEST)
 
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _number(value: object, other: int = 0) -> int:

@@ -22,10 +22,12 @@ from urllib.parse import parse_qsl, unquote, urljoin, urlsplit
 from mtpfix.analysis import Scope, analyse
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.http import Query, Session, value_of
-from mtpfix.checkpoint.hub import MAX_LIST_BYTES, read_hub
+from mtpfix.checkpoint.hub import read_hub
+from mtpfix.checkpoint.room import Room
 from mtpfix.checkpoint.source import parse
 from mtpfix.errors import WRITE_HINT, ConflictError, MtpfixError, UnreadableError, UsageError, WriteError
 from mtpfix.frozen import dataclass, replace
+from mtpfix.names import brief
 from mtpfix.output import json_v1
 from mtpfix.tokens import masked
 
@@ -37,11 +39,15 @@ _READ: Mapping[str, Any] = {
     "repository": str, "status": str, "family": str | None, "format": str | None, "findings": dict, "engines": dict,
     "entries": dict,
 }  # fmt: skip
+_MMAP_THRESHOLD, _LARGE_BLOCK = -3, 1 << 20  # of `mallopt`
 _SWEPT = 50  # repositories, whose values know each other: left to itself Python looks for garbage among them too rarely
-_MOST_PAGES = 100_000
+_MOST_PAGES = 1_000
+_MOST_BYTES = 1 << 24  # of one page, of 1,000 repositories; real ones have 2 MB
+_MOST_IN_ALL = 1 << 28
+_LONGEST_NAME = 500  # characters; a repository has up to 193
 _LONGEST_ROW = 1 << 22  # bytes; one has some hundreds
-_MOST_FOUND = 100_000_000
-_NEXT = re.compile(r'<([^>]+)>\s*;[^,]*\brel="?next"?')
+_MOST_FOUND = 200_000
+_NEXT = re.compile(r'<([^<>]{1,4096})>\s*;[^,<]{0,200}?\brel="?next"?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +60,22 @@ class Look:
 
     def __call__(self, repository: str) -> Row:
         """The row of one repository; whatever goes wrong with it is a row too."""
+        stay = self.access.traffic.stay()
+        try:
+            return self._row(repository, replace(self.access, revision=None, stay=stay))
+        finally:
+            if stay.left is None:  # what took much room goes before another one takes it
+                gc.collect()
+            stay.end()
+
+    def _row(self, repository: str, access: Access) -> Row:
         try:
             source = parse(repository)
             if source.kind != "hub":
                 raise UsageError(
                     f"{repository}: no name of a repository", subject=repository, hint="write org/name, one a line"
                 )
-            checkpoint = read_hub(source, replace(self.access, revision=None))
+            checkpoint = read_hub(source, access)
             return {**json_v1.scan_row(repository, analyse(checkpoint, engines=self.engines, scope=self.scope))}
         except MtpfixError as error:
             return failed(repository, str(error), error.hint)
@@ -79,6 +94,7 @@ def scan(repositories: Iterable[str], look: Callable[[str], Row], *, jobs: int) 
 
     No more than that are taken from the list in advance. A caller that stops early waits for what has begun only.
     """
+    _give_back()
     names = iter(dict.fromkeys(repositories))
     with ThreadPoolExecutor(jobs, thread_name_prefix="mtpfix-scan") as pool:
         finished = 0
@@ -93,6 +109,15 @@ def scan(repositories: Iterable[str], look: Callable[[str], Row], *, jobs: int) 
                 gc.collect()
 
 
+def _give_back() -> None:
+    """Let glibc give large blocks back to the system at once, as it does until the first one of up to 32 MB is freed:
+    from then on each thread keeps what its largest repository took. Elsewhere nothing happens."""
+    import ctypes
+
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
+
+
 # --- what is scanned --------------------------------------------------------------------------------------------------
 
 
@@ -101,21 +126,34 @@ def listed_on_the_hub(
 ) -> tuple[str, ...]:
     """The model repositories of an author, or that a search finds, as many as there are or `limit`.
 
-    Raises UnreadableError.
+    Raises UnreadableError, also for more than anybody can wait for.
     """
     wanted = {"author": author, "search": search, "limit": None if limit is None else str(limit)}
-    session = Session(access, author or search or "")
+    what = author or search or ""
+    session, room = Session(access, what), Room(_MOST_IN_ALL, what, "its lists of repositories")
     query: Query = {key: value for key, value in wanted.items() if value is not None}
     found: dict[str, None] = {}
     path = "/api/models"
     for _ in range(_MOST_PAGES):
-        answer, known = session.get(path, query=query, limit=MAX_LIST_BYTES), len(found)
-        found |= dict.fromkeys(_ids(answer.data, author or search or ""))
+        answer, known = session.get(path, query=query, limit=_MOST_BYTES), len(found)
+        room.take(len(answer.data))
+        found |= dict.fromkeys(_ids(answer.data, what))
         following = _following(session.hub, answer.headers.get("link", ""))
-        if following is None or not known < len(found) < (limit or _MOST_FOUND):
+        if (limit and len(found) >= limit) or following is None or known == len(found):
             break
+        if len(found) > _MOST_FOUND:
+            raise _endless(what)
         path, query = following
+    else:
+        raise _endless(what)
     return tuple(islice(found, limit))
+
+
+def _endless(what: str) -> UnreadableError:
+    most = f"{_MOST_FOUND:,} repositories or {_MOST_PAGES:,} pages"
+    return UnreadableError(
+        f"{what}: the Hub lists more than {most}", subject=what, hint="take the first ones: --limit N"
+    )
 
 
 def _ids(raw: bytes, what: str) -> list[str]:
@@ -123,16 +161,23 @@ def _ids(raw: bytes, what: str) -> list[str]:
     if not isinstance(found, list):
         raise UnreadableError(f"{what}: the Hub's answer is no list of repositories", subject=what, hint="try again")
     ids = [item.get("id") or item.get("modelId") for item in found if isinstance(item, dict)]
-    return [name for name in ids if isinstance(name, str)]
+    return [brief(name, _LONGEST_NAME) for name in ids if isinstance(name, str)]
 
 
 def _following(hub: str, link: str) -> tuple[str, Query] | None:
-    """Path and query of the next page, which is asked of the same Hub whatever the link says."""
+    """Path and query of the next page, which is asked of the same Hub whatever the link says.
+
+    Raises UnreadableError where it leads nowhere.
+    """
     found = _NEXT.search(link)
     if found is None:
         return None
     front = urlsplit(hub).path
-    address = urlsplit(urljoin(f"{hub}/api/models", found[1]))
+    try:
+        address = urlsplit(urljoin(f"{hub}/api/models", found[1]))
+    except ValueError:
+        what = f"{hub}: the next page of a list is no address"
+        raise UnreadableError(what, subject=hub, hint="check HF_ENDPOINT") from None
     return unquote(address.path.removeprefix(front)), parse_qsl(address.query)
 
 

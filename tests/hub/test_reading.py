@@ -570,7 +570,7 @@ def test_an_index_that_leads_elsewhere(hub: Hub, tmp_path: Path, place: str) -> 
 
 def test_too_large_json(hub: Hub, single: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.create("org/m", single)
-    monkeypatch.setattr(reading, "MAX_JSON_BYTES", 100)
+    monkeypatch.setattr(reading, "most_bytes", lambda _name: 100)
     assert "above the limit" in refused()
     assert hub.count("GET", "config.json") == 0
 
