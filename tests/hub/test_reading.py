@@ -435,7 +435,7 @@ def test_a_window_that_is_used_up_is_waited_for(hub: Hub, single: Path, monkeypa
     held: list[float] = []
     monkeypatch.setattr(Traffic, "hold", lambda _self, seconds: held.append(seconds))
     found = hub.create("org/m", single).files()["config.json"].read()
-    hub.fault("config.json", body(found, {"ratelimit": '"resolvers";r=0;t=7'}))
+    hub.fault("/config.json", body(found, {"ratelimit": '"resolvers";r=0;t=7'}))
     api.read("org/m")
     assert held == [7.0]
 
