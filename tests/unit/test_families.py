@@ -39,6 +39,13 @@ def test_blocks_are_what_the_whole_file_says() -> None:
         block("no such block")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_view_and_fact_names_its_source(name: str) -> None:
+    for view in load(name).views:
+        spans = [view.span, *(fact.span for fact in view.specials), *(fault.span for fault in view.faults)]
+        assert all(span.source for span in spans), view.model_class
+
+
 class TestPatterns:
     @pytest.mark.parametrize(
         ("text", "readings"),

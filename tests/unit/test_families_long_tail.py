@@ -3,40 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from views import NEWEST, asked, view_of
 
 from mtpfix.families import identify
-from mtpfix.families.base import Ask, View, ask, class_mapper, view_for
+from mtpfix.families.base import ask, class_mapper, view_for
 from mtpfix.families.loader import load
 from mtpfix.families.patterns import key_of
-from mtpfix.model import Part
-
-FAMILIES = (
-    "hy_v3", "hy_v4", "nemotron_h", "step3p5", "step5", "bailing", "qwen4_exp", "inkling", "pangu_ultra_moe",
-    "dots3_note", "eagle_llama", "eagle3_llama", "eagle3_deepseek", "gigachat3_5", "iquest_q1", "iquest_q1_mtp",
-    "intern_s2_preview", "eagle_mistral_large_3", "qwen3_moe",
-)  # fmt: skip
-NEWEST = {"vllm": "0.33.0", "sglang": "0.5.23"}
-
-
-def view_of(family: str, engine: str, part: Part, release: str = "", architecture: str = "") -> View:
-    found = load(family)
-    names = (architecture,) if architecture else found.architectures[:1]
-    view = view_for(found, engine, part, release or NEWEST[engine], names)
-    assert view is not None
-    return view
-
-
-def asked(view: View, module: str, layers: int = 4, method: str = "fp8", release: str = "") -> tuple[str, str]:
-    found = ask(view, key_of(module), layers, release or NEWEST[view.engine], method)
-    assert isinstance(found, Ask), module
-    return found.runtime, found.layer
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_view_and_fact_names_its_source(name: str) -> None:
-    for view in load(name).views:
-        spans = [view.span, *(fact.span for fact in view.specials), *(fault.span for fault in view.faults)]
-        assert all(span.source for span in spans), view.model_class
 
 
 def test_a_draft_with_its_target_s_model_type_is_told_by_its_architecture() -> None:

@@ -2,39 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
+from views import asked, view_of
 
-from mtpfix.families.base import Ask, View, ask, class_mapper, special_for, view_for
+from mtpfix.families.base import ask, class_mapper, special_for
 from mtpfix.families.loader import load
 from mtpfix.families.patterns import key_of
-from mtpfix.model import Part
-
-FAMILIES = (
-    "exaone_moe", "exaone4_5", "ernie4_5_moe", "mimo", "mimo_v2", "longcat_flash", "minimax_m3", "glm4_moe_lite",
-    "glm_ocr", "kimi_k3",
-)  # fmt: skip
-NEWEST = {"vllm": "0.33.0", "sglang": "0.5.23", "tensorrt-llm": "snapshot-3"}
-
-
-def view_of(family: str, engine: str, part: Part, release: str = "", architecture: str = "") -> View:
-    found = load(family)
-    names = (architecture,) if architecture else found.architectures[:1]
-    view = view_for(found, engine, part, release or NEWEST[engine], names)
-    assert view is not None
-    return view
-
-
-def asked(view: View, module: str, layers: int = 4, method: str = "fp8", release: str = "") -> tuple[str, str]:
-    found = ask(view, key_of(module), layers, release or NEWEST[view.engine], method)
-    assert isinstance(found, Ask), module
-    return found.runtime, found.layer
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_view_and_fact_names_its_source(name: str) -> None:
-    for view in load(name).views:
-        spans = [view.span, *(fact.span for fact in view.specials), *(fault.span for fault in view.faults)]
-        assert all(span.source for span in spans), view.model_class
 
 
 def test_exaone_draft_names_in_three_engines() -> None:
