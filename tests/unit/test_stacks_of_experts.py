@@ -137,6 +137,32 @@ def test_gate_and_up_in_stacks_of_their_own_are_taken_by_none(
     assert {release: verdict(apart, engine, part, release) for release in found} == wanted
 
 
+NAMED_WEIGHT: tuple[tuple[str, str, Part, Found], ...] = (
+    ("vllm", "glm4_moe", "target", {"0.25.1": "fails", "0.26.0": "fails", "0.33.0": "fails"}),
+    ("vllm", "glm4_moe", "draft", {"0.33.0": "fails"}),
+    ("vllm", "qwen3_5", "target", {"0.17.0": "fails", "0.33.0": "fails"}),
+    ("vllm", "qwen3_next", "draft", {"0.33.0": "fails"}),
+    ("vllm", "qwen3_next", "target", {"0.24.0": "degrades", "0.25.0": "fails"}),
+    ("vllm", "qwen3_moe", "target", {"0.24.0": "degrades", "0.25.0": "fails"}),
+    ("vllm", "exaone_moe", "target", {"0.25.0": "fails"}),
+    ("vllm", "hy_v4", "target", {"0.29.0": "fails", "0.33.0": "fails"}),
+    ("vllm", "hy_v4", "draft", {"0.29.0": "degrades", "0.33.0": "degrades"}),
+    ("sglang", "qwen3_5", "target", {"0.5.9": "fails", "0.5.12": "degrades", "0.5.23": "degrades"}),
+    ("sglang", "qwen3_5", "draft", {"0.5.9": "fails", "0.5.23": "fails"}),
+    ("sglang", "qwen4_exp", "draft", {"0.5.21": "fails"}),
+    ("sglang", "deepseek_v32", "target", {"0.5.19": "degrades", "0.5.20": "degrades", "0.5.23": "degrades"}),
+    ("sglang", "deepseek_v32", "draft", {"0.5.23": "degrades"}),
+)
+
+
+@pytest.mark.parametrize(("engine", "family", "part", "found"), NAMED_WEIGHT)
+def test_a_stack_called_weight_is_taken_by_none(engine: str, family: str, part: Part, found: Found) -> None:
+    """`experts.down_proj.weight`: vllm-0.33.0 routed_experts.py:1050 looks for `w2_weight.weight`; seen in loads."""
+    made = model(family)
+    named = stacked(made, part, {f"{name}.weight": cell for name, cell in TOGETHER.items()})
+    assert {release: verdict(named, engine, part, release) for release in found} == found
+
+
 QUANTIZED: tuple[tuple[str, str, Part, Mapping[str, tuple[str, str]]], ...] = (
     # ... with the scales of their blocks called `_scale_inv`, and called `_scale`
     ("vllm", "glm4_moe", "target", {"0.33.0": ("loads", "fails")}),
@@ -174,6 +200,10 @@ def test_experts_without_a_gate() -> None:
     found = {"0.25.1": "fails", "0.26.0": "degrades", "0.31.0": "degrades", "0.32.0": "loads", "0.33.0": "loads"}
     assert {release: verdict(target, "vllm", "target", release) for release in found} == found
     assert verdict(draft, "vllm", "draft", "0.33.0") == "degrades"
+    named = stacked(made, "target", {f"{name}.weight": cell for name, cell in NO_GATE.items()})
+    assert {release: verdict(named, "vllm", "target", release) for release in ("0.31.0", "0.32.0")} == {
+        "0.31.0": "degrades", "0.32.0": "fails",
+    }  # fmt: skip
     assert verdict(draft, "sglang", "draft", "0.5.23") == verdict(target, "sglang", "target", "0.5.23") == "degrades"
     assert (
         verdict(build(made), "vllm", "draft", "0.33.0") == verdict(build(made), "sglang", "draft", "0.5.23") == "loads"
@@ -230,6 +260,8 @@ def test_releases_that_stacks_alone_tell_apart_are_one_where_none_is_stored() ->
         "KeyError: 'layers.1.mlp.experts.gate_up_proj'",
         "KeyError: \"Parameter 'model.layers.1.mlp.experts.down_proj' not found in model.\"",
         "model.decoder.mlp.experts.gate_up_proj not found in params_dict.",
+        "AttributeError: Layer mtp.layers.0.mlp.experts has no parameter 'w2_weight.weight' for checkpoint weight 'x'",
+        "KeyError: 'model.layers.0.mlp.experts.w2_weight.weight'",
     ],
 )
 def test_the_words_lead_to_the_rule(line: str) -> None:
@@ -241,6 +273,8 @@ def test_the_words_lead_to_the_rule(line: str) -> None:
 def test_the_same_words_of_single_experts_lead_elsewhere() -> None:
     for line in (
         "KeyError: 'model.layers.3.mlp.experts.0.down_proj.weight'",
+        "AttributeError: Layer mtp.layers.0.mlp.experts has no parameter 'w2_weight' for checkpoint weight 'x'",
+        "KeyError: 'model.layers.0.mlp.experts.w2_weight'",
         "model.decoder.mlp.shared_experts.down_proj.weight not found in params_dict.",
     ):
         found = symptom_of(line)
