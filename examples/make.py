@@ -26,25 +26,18 @@ def expanded(*patterns: str) -> list[str]:
 
 def qwen3_next(folder: Path) -> None:
     """Qwen3-Next NVFP4 by ModelOpt: the lists name `mtp.layers.0*`, and `mtp.fc` lies outside."""
-    linear, full, draft = "model.layers.0", "model.layers.1", "mtp.layers.0"
+    linear, full = "model.layers.0", "model.layers.1"
     rows: list[Row] = [
         ("model.embed_tokens.weight", "BF16", (64, 16)),
         ("model.layers.{0..1}.{input_layernorm,post_attention_layernorm}.weight", "BF16", (16,)),
         (f"{linear}.linear_attn.in_proj_qkvz", "bf16", (96, 16)),
         (f"{linear}.linear_attn.in_proj_ba", "bf16", (4, 16)),
-        (f"{linear}.linear_attn.conv1d.weight", "BF16", (64, 1, 4)),
-        (f"{linear}.linear_attn.{{A_log,dt_bias}}", "BF16", (2,)),
-        (f"{linear}.linear_attn.norm.weight", "BF16", (16,)),
-        (f"{linear}.linear_attn.out_proj", "bf16", (16, 32)),
+        *qwen_linear_attention(linear),
         *qwen_attention(full, "bf16"),
         *qwen_experts("model.layers.{0..1}", "nvfp4"),
         ("model.norm.weight", "BF16", (16,)),
         ("lm_head", "bf16", (64, 16)),
-        ("mtp.fc", "bf16", (16, 32)),
-        ("mtp.{norm,pre_fc_norm_embedding,pre_fc_norm_hidden}.weight", "BF16", (16,)),
-        (f"{draft}.{{input_layernorm,post_attention_layernorm}}.weight", "BF16", (16,)),
-        *qwen_attention(draft, "bf16"),
-        *qwen_experts(draft, "bf16"),
+        *qwen_draft(),
     ]
     excluded = expanded(
         "lm_head",
@@ -98,6 +91,27 @@ QWEN: Json = {
 }
 
 
+def qwen_draft() -> list[Row]:
+    layer = "mtp.layers.0"
+    return [
+        ("mtp.fc", "bf16", (16, 32)),
+        ("mtp.{norm,pre_fc_norm_embedding,pre_fc_norm_hidden}.weight", "BF16", (16,)),
+        (f"{layer}.{{input_layernorm,post_attention_layernorm}}.weight", "BF16", (16,)),
+        *qwen_attention(layer, "bf16"),
+        *qwen_experts(layer, "bf16"),
+    ]
+
+
+def qwen_linear_attention(layer: str) -> list[Row]:
+    """All of it but the projections in, which the two models fuse in different ways."""
+    return [
+        (f"{layer}.linear_attn.conv1d.weight", "BF16", (64, 1, 4)),
+        (f"{layer}.linear_attn.{{A_log,dt_bias}}", "BF16", (2,)),
+        (f"{layer}.linear_attn.norm.weight", "BF16", (16,)),
+        (f"{layer}.linear_attn.out_proj", "bf16", (16, 32)),
+    ]
+
+
 def qwen_attention(layer: str, scheme: str) -> list[Row]:
     """Gated attention with two heads and one key-value head."""
     return [
@@ -120,27 +134,20 @@ def qwen_experts(layer: str, scheme: str) -> list[Row]:
 
 def qwen3_5_gptq(folder: Path) -> None:
     """Qwen3.5 MoE GPTQ-Int4: the draft is BF16, and `dynamic` has no `-:` rule for it."""
-    text, draft = "model.language_model.layers", "mtp.layers.0"
+    text = "model.language_model.layers"
     rows: list[Row] = [
         ("model.language_model.embed_tokens.weight", "BF16", (64, 16)),
         (f"{text}.{{0..1}}.{{input_layernorm,post_attention_layernorm}}.weight", "BF16", (16,)),
         (f"{text}.0.linear_attn.in_proj_qkv", "bf16", (64, 16)),
         (f"{text}.0.linear_attn.in_proj_z", "bf16", (32, 16)),
         (f"{text}.0.linear_attn.in_proj_{{b,a}}", "bf16", (2, 16)),
-        (f"{text}.0.linear_attn.conv1d.weight", "BF16", (64, 1, 4)),
-        (f"{text}.0.linear_attn.{{A_log,dt_bias}}", "BF16", (2,)),
-        (f"{text}.0.linear_attn.norm.weight", "BF16", (16,)),
-        (f"{text}.0.linear_attn.out_proj", "bf16", (16, 32)),
+        *qwen_linear_attention(f"{text}.0"),
         *qwen_attention(f"{text}.1", "gptq4"),
         *qwen_experts(f"{text}.{{0..1}}", "gptq4"),
         ("model.language_model.norm.weight", "BF16", (16,)),
         ("lm_head", "bf16", (64, 16)),
         *qwen_vision(),
-        ("mtp.fc", "bf16", (16, 32)),
-        ("mtp.{norm,pre_fc_norm_embedding,pre_fc_norm_hidden}.weight", "BF16", (16,)),
-        (f"{draft}.{{input_layernorm,post_attention_layernorm}}.weight", "BF16", (16,)),
-        *qwen_attention(draft, "bf16"),
-        *qwen_experts(draft, "bf16"),
+        *qwen_draft(),
     ]
     text_config: Json = {
         "model_type": "qwen3_5_moe_text",
@@ -158,21 +165,7 @@ def qwen3_5_gptq(folder: Path) -> None:
         "architectures": ["Qwen3_5MoeForConditionalGeneration"],
         "model_type": "qwen3_5_moe",
         "text_config": text_config,
-        "vision_config": {
-            "model_type": "qwen3_5_moe",
-            "depth": 1,
-            "hidden_size": 16,
-            "intermediate_size": 32,
-            "num_heads": 1,
-            "in_channels": 3,
-            "patch_size": 4,
-            "spatial_merge_size": 1,
-            "temporal_patch_size": 2,
-            "out_hidden_size": 16,
-            "num_position_embeddings": 16,
-            "deepstack_visual_indexes": [],
-            "hidden_act": "gelu_pytorch_tanh",
-        },
+        "vision_config": QWEN_VISION,
         "image_token_id": 60,
         "video_token_id": 61,
         "vision_start_token_id": 62,
@@ -196,6 +189,23 @@ def qwen3_5_gptq(folder: Path) -> None:
     }
     save_sharded(folder, [tensors(rows)])
     save_json(folder / "config.json", config)
+
+
+QWEN_VISION: Json = {
+    "model_type": "qwen3_5_moe",
+    "depth": 1,
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_heads": 1,
+    "in_channels": 3,
+    "patch_size": 4,
+    "spatial_merge_size": 1,
+    "temporal_patch_size": 2,
+    "out_hidden_size": 16,
+    "num_position_embeddings": 16,
+    "deepstack_visual_indexes": [],
+    "hidden_act": "gelu_pytorch_tanh",
+}
 
 
 def qwen_vision() -> list[Row]:
