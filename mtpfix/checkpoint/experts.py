@@ -189,14 +189,16 @@ class Experts:
         text, mark, numbers = self._text, self._rows[0].text, list[str]()
         slack, size, width = len(self._rows) * _SLACK, len(holder), len(number)
         least, most = max(self._length - slack, 1), self._length + slack + _OFFSETS + len(mark)
-        stop = place + size + width
+        stop, stride = place + size + width, self._length
         while stop >= 0 and len(numbers) < self._most:
             if not text.startswith(holder, stop - width - size):
                 width = stop - text.rfind(".", place, stop) - 1
                 if not text.startswith(holder, stop - width - size):
                     break
             numbers.append(text[stop - width : stop])
-            place, stop = stop, text.find(mark, stop + least, stop + most)
+            alike = text.startswith(mark, stop + stride)  # as far away as the one before
+            place, stop = stop, stop + stride if alike else text.find(mark, stop + least, stop + most)
+            stride = stop - place
         if len({*numbers}) == len(numbers) and "".join(numbers).isdecimal():
             return numbers
         self._most = max(_MORE, self._most // _MORE)  # else each expert would be looked at as often as many are listed
@@ -312,32 +314,28 @@ def _equal(text: str, place: int, other: str) -> int:
 
 def _foretold(holder: str, numbers: list[str], rows: Sequence[_Row], data: int, spelling: Spelling) -> str:
     """The text of experts of these numbers, from the first name to the last offset."""
-    count, wide = len(numbers), len(rows)
-    experts, names = [f"{spelling.between}{holder}{number}" for number in numbers], [""] * (count * wide)
-    for at in range(wide):
-        names[at::wide] = experts
-    names[0] = names[0][len(spelling.between) :]
-    columns = (
-        names,
-        [row.text for row in rows] * count,
-        *_offsets([row.size for row in rows] * count, data, spelling.comma),
-    )
-    parts = [""] * (len(columns) * count * wide)
+    between, comma = spelling
+    columns = _offsets([row.size for row in rows] * len(numbers), data, comma)
+    width = 1 + 2 * len(columns)  # pieces of a tensor: its name, the text behind it, offsets with the comma between
+    parts = [piece for row in rows for piece in ("", row.text, "", comma, "")[:width]] * len(numbers)
+    experts = [f"{between}{holder}{number}" for number in numbers]
+    for at in range(len(rows)):
+        parts[at * width :: len(rows) * width] = experts
     for at, column in enumerate(columns):
-        parts[at :: len(columns)] = column
+        parts[2 + 2 * at :: width] = column
+    parts[0] = parts[0][len(between) :]
     return "".join(parts)
 
 
 def _offsets(sizes: list[int], data: int, comma: str) -> tuple[list[str], ...]:
-    """The offsets of tensors of these sizes from a place in the data on, in pieces."""
+    """The offsets of tensors of these sizes from a place in the data on, both as one text or the two by themselves."""
     first, odd = divmod(data, _SCALAR)
     end = first + len(sizes)
     if not odd and end < _MOST_SCALARS and sizes.count(_SCALAR) == len(sizes):
         some = [*chain.from_iterable(map(partial(_scalars, comma), range(first // _CHUNK, end // _CHUNK + 1)))]
         return (some[first % _CHUNK : first % _CHUNK + len(sizes)],)
-    bounds = tuple(accumulate(chain((data,), sizes)))
-    texts = [*map(repr, bounds)]
-    return texts[:-1], [comma] * len(sizes), texts[1:]
+    texts = [*map(repr, accumulate(sizes, initial=data))]
+    return texts[:-1], texts[1:]
 
 
 @lru_cache(maxsize=2 * _MOST_SCALARS // _CHUNK)

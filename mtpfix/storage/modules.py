@@ -145,7 +145,7 @@ def _collapsed(modules: Iterable[RawModule], blocks: Iterable[Block], kinds: _Ki
         numbers = [numbers for numbers, _, _ in row.blocks]
         at = (*map(id, numbers), *row.singles)
         if at not in known:
-            known[at] = _chosen(dict.fromkeys(chain(*numbers, row.singles)).keys())
+            known[at] = _chosen({*chain(*numbers, row.singles)})
         for number, experts in known[at].items():
             raw = row.first(f"{holder}{number}{rest}", number)
             kind = kinds.of(raw.cells)
@@ -157,7 +157,7 @@ def _chosen(numbers: Set[str]) -> dict[str, tuple[int, ...]]:
     texts, first = _first_numbers(len(numbers))
     if numbers == texts:
         return {"0": first}
-    others = [number for number in numbers if not _NUMBER.fullmatch(number)]
+    others = sorted(number for number in numbers if not _NUMBER.fullmatch(number))
     experts = tuple(sorted(map(int, numbers - {*others})))
     chosen: dict[str, tuple[int, ...]] = dict.fromkeys(others, ())
     return chosen | {str(experts[0]): experts} if experts else chosen
