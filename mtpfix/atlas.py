@@ -10,7 +10,6 @@ from mtpfix.model import Answer, Atlas, EngineRow, MapModule, MapView, Ruling, S
 from mtpfix.verdicts import Mismatch
 from mtpfix.world import Unit, World, layer_of
 
-Rulings = tuple[tuple[Ruling, ...], ...]
 Tabled = tuple[Table, EngineRow, Sequence[Mismatch]]
 
 

@@ -1,8 +1,8 @@
 """The waist: stored modules × declarations × engine profiles -> one table of decisions.
 
-Everything above reads only what is made here. A *judge* is one engine profile on one part of the model; it holds
-what that engine asks for each stored module, so that judging another version of a config (the solver does that)
-costs only the matching.
+Everything above reads only what is made here, and the world that it is made from. A *judge* is one engine profile on
+one part of the model; it holds what that engine asks for each stored module, so that judging another version of a
+config (the solver does that) costs only the matching.
 """
 
 from __future__ import annotations
@@ -16,12 +16,7 @@ from mtpfix import late, releases
 from mtpfix.alike import NONE, Alike, layer_and_rest
 from mtpfix.engines import openings
 from mtpfix.engines.base import Engine, Matcher, MatchQuery, Method, Sparse
-from mtpfix.engines.sources import (
-    Fragment,
-    declared,
-    read_by,
-    refusal,
-)
+from mtpfix.engines.sources import Fragment, declared, read_by, refusal
 from mtpfix.families.base import (
     LIST_LAYERS,
     Ask,

@@ -12,13 +12,7 @@ from mtpfix.alike import NONE, Alike, alike, is_literal
 from mtpfix.checkpoint.limits import check_draft, check_judged
 from mtpfix.engines import openings
 from mtpfix.engines.base import Dtypes
-from mtpfix.engines.sources import (
-    CONFIG,
-    DESCRIPTION,
-    config_fragments,
-    description_fragment,
-    sidecar_fragment,
-)
+from mtpfix.engines.sources import CONFIG, DESCRIPTION, config_fragments, description_fragment, sidecar_fragment
 from mtpfix.families import identify
 from mtpfix.families.base import (
     TEXT_CONFIGS,
