@@ -55,6 +55,11 @@ def brief(text: str, most: int = 2 * _SHOWN) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}...{text[-(most // 2) :]}"
 
 
+def beginning(text: str, count: int) -> str:
+    """The first characters of a text, for a person; of a secret none, as half of one would not be known for it."""
+    return masked(text)[:count]
+
+
 def shown(value: Any) -> str:
     """A value from a file as a message may hold it: without control characters, and not without end."""
     text = repr(value)

@@ -28,11 +28,12 @@ _QUERY = late.pattern(_QUERY_TEXT)
 _IN_FILES = tuple(late.pattern(text.encode()) for text in (_HUB_TEXT, _LOGIN_TEXT, _QUERY_TEXT))
 _MARKS = ("?", "&", ";", "\\u0026", "%3f", "%3F", "%26")
 _HEADER = late.pattern(r"\b(Bearer|bearer|Basic) +[A-Za-z0-9+/=._~-]{8,}")
-# Variables whose value is a secret by their name: HF_TOKEN, GITHUB_TOKEN, AWS_SECRET_ACCESS_KEY, MTPFIX_CHECK_TOKEN.
-_VARIABLES = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "API_KEY", "ACCESS_KEY", "PRIVATE_KEY")
+# Variables whose value is a secret by their name: HF_TOKEN, GITHUB_TOKEN, AWS_SECRET_ACCESS_KEY, DJANGO_SECRET_KEY.
+_VARIABLES = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIALS", "_KEY", "_PASS", "_PWD", "_PAT")
 _ADDRESSES = ("HF_ENDPOINT", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
-_LONG_PIECE = 12  # characters of a secret between two of its dots: names are cut at dots
+_LONG_PIECE = 12  # characters of a secret between two of its dots, where names are cut, or of a line of a key
+_FRAME = "-----"  # BEGIN PRIVATE KEY-----
 _AT_ONCE = 1 << 12  # names that are looked at
 _DEEP = 16  # backslashes before a character, of texts in texts
 _SLASH = r"(?:\\|%(?:25){0,4}5c)"
@@ -80,9 +81,15 @@ def learn(*secrets: str) -> None:
     """From now on these are in no output, whatever they look like."""
     for secret in secrets:
         if len(secret) >= SHORTEST and secret not in _known and not _HUB.fullmatch(secret):
-            pieces = (piece for piece in secret.split(".") if len(piece) >= _LONG_PIECE)
-            for text in dict.fromkeys((*_of_addresses(secret), *pieces)):
+            for text in dict.fromkeys((*_of_addresses(secret), *_pieces(secret))):
                 _known[text] = None if all(_is_same(char) or char in _PLAIN for char in text) else _Odd(text)
+
+
+def _pieces(secret: str) -> list[str]:
+    """What of a secret may stand alone: a line of it, a part between two dots."""
+    lines = [line.strip() for line in secret.splitlines() if not line.startswith(_FRAME)]
+    parts = [part for line in lines for part in (line, *line.split("."))]
+    return [part for part in parts if len(part) >= _LONG_PIECE]
 
 
 def _of_addresses(secret: str) -> set[str]:

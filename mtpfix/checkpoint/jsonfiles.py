@@ -13,6 +13,7 @@ from typing import Any
 
 from mtpfix.errors import UnreadableError
 from mtpfix.model import JsonFile, Problem
+from mtpfix.names import beginning
 from mtpfix.patch import step
 
 CONFIG = "config.json"
@@ -141,7 +142,7 @@ def _check_texts(name: str, value: Any) -> None:
             size = max(len(text) for text in (key, child, "") if isinstance(text, str))
             if size <= MAX_TEXT and not isinstance(child, (dict, list)):
                 continue
-            place = f"{pointer}/{step(str(key)[:100])}"
+            place = f"{pointer}/{step(beginning(str(key), 100))}"
             if size > MAX_TEXT:
                 message = f"{name}: {place}: a text of {size} characters"
                 raise UnreadableError(message, subject=name, hint="no engine has a use for it; write the file again")

@@ -9,6 +9,7 @@ from itertools import zip_longest
 from mtpfix import late
 from mtpfix.frozen import dataclass
 from mtpfix.model import DecisionRow, DecisionRows, Explanation, Reading
+from mtpfix.names import beginning
 from mtpfix.output import matrix
 from mtpfix.output.base import (
     EngineFacts,
@@ -216,7 +217,7 @@ def graft_text(found: Grafted, page: Page) -> str:
     """The tensors that are grafted, those of one kind as one row, and what becomes of the files."""
     if not found.tensors:
         return ""
-    base = f"{found.base.id}@{found.base.revision[:12]}" if found.base.revision else found.base.id
+    base = f"{found.base.id}@{beginning(found.base.revision, 12)}" if found.base.revision else found.base.id
     title = f"{plural(len(found.tensors), 'tensor')} from {base}, {bytes_text(found.size)}, to {found.shard}"
     kinds: dict[tuple[str, ...], list[str]] = {}
     for row in found.tensors:

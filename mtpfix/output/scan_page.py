@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import mtpfix
+from mtpfix.names import beginning
 from mtpfix.output.page import code, document, element, escaped, table
 
 Row = Mapping[str, Any]
@@ -104,5 +105,5 @@ def _link(row: Row, hub: str) -> str:
     if not revision:
         return code(name)
     place = f"{hub}/{quote(name.partition('@')[0])}/tree/{quote(str(revision))}"
-    shown = element("span", escaped(str(revision)[:_SHORT]), class_="faint")
+    shown = element("span", escaped(beginning(str(revision), _SHORT)), class_="faint")
     return f"{element('a', code(name), href=place)} {shown}"

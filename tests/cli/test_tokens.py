@@ -18,7 +18,7 @@ from tiny import qwen3_next, write_safetensors
 from mtpfix import check, tokens
 from mtpfix.cli import main
 from mtpfix.errors import MtpfixError
-from mtpfix.names import brief, shown
+from mtpfix.names import beginning, brief, shown
 from mtpfix.tokens import holds_secret, learn, learn_from, masked
 
 SECRET = "hf_" + "Sesame" * 6
@@ -172,7 +172,13 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_known", {})
 
 
-@pytest.mark.parametrize("name", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "MTPFIX_CHECK_TOKEN", "AWS_SECRET_ACCESS_KEY"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "MTPFIX_CHECK_TOKEN", "AWS_SECRET_ACCESS_KEY", "DJANGO_SECRET_KEY",
+        "AZURE_STORAGE_KEY", "OPENAI_KEY", "GPG_PASSPHRASE", "GH_PAT", "MYSQL_PWD", "DB_PASS", "GOOGLE_CREDENTIALS",
+    ],
+)  # fmt: skip
 def test_a_token_of_the_environment_whatever_it_looks_like(name: str) -> None:
     learn_from({name: "qwzxvbnmtyuiopklasdf", "HF_TOKEN_PATH": "/home/x/token", "OTHER": "unmasked"})
     assert masked("a qwzxvbnmtyuiopklasdf b /home/x/token unmasked") == "a *** b /home/x/token unmasked"
@@ -183,6 +189,26 @@ def test_a_word_is_no_token() -> None:
     """A placeholder would mask its letters everywhere."""
     learn_from({"HF_TOKEN": "dummy"})
     assert masked("a dummy") == "a dummy"
+
+
+KEY = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG\r\nAASCBKcwggSjAgEAAoIB\n-----END KEY-----\n"
+
+
+@pytest.mark.parametrize("told", [str, json.dumps, repr, html.escape, shlex.quote, quote])
+def test_a_secret_of_several_lines(told: Callable[[str], str]) -> None:
+    """JSON writes an end of a line as a letter; a config may hold one line of it."""
+    learn(KEY)
+    for text in (KEY, *KEY.splitlines()[1:3]):
+        assert not any(part in masked(told(text)) for part in ("MIIE", "kqhkiG", "AASC", "AoIB"))
+    assert holds_secret(json.dumps(KEY).encode())
+    assert masked("-----BEGIN KEY-----") == "-----BEGIN KEY-----"
+
+
+def test_no_half_of_a_secret_in_the_front_of_a_text() -> None:
+    secret = "qwzxvbnmtyuiopklasdf"
+    learn(secret)
+    assert beginning(secret, 12) == "***"
+    assert beginning("0123456789abcdef", 12) == "0123456789ab"
 
 
 def test_a_token_as_others_write_it() -> None:

@@ -127,3 +127,15 @@ def dripping(data: bytes, front: bytes = b"", pause: float = 0.05) -> Fault:
         handler.hang_up()
 
     return fault
+
+
+def with_value(**more: object) -> Fault:
+    """The right answer in JSON with other values."""
+
+    def fault(handler: Handler, go: Answer) -> None:
+        send = handler.json
+        handler.json = lambda value, headers=None: send({**value, **more}, headers)
+        go()
+        del handler.json
+
+    return fault

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from hostile.sandbox import MEGABYTES, SECONDS, Run, Sandbox
 
 from hub import OWNER, Hub, body, status
-from hub.faults import Fault
+from hub.faults import Fault, with_value
 from mtpfix import api
 from mtpfix.checkpoint.access import Access
 from mtpfix.checkpoint.room import SMALL
@@ -65,18 +65,6 @@ def with_header(name: str, value: str) -> Fault:
         handler.stream = lambda code, size, pieces, headers: send(code, size, pieces, {**headers, name: value})
         go()
         del handler.stream
-
-    return fault
-
-
-def with_value(**more: Any) -> Fault:
-    """The right answer in JSON with other values."""
-
-    def fault(handler: Any, go: Callable[[], None]) -> None:
-        send = handler.json
-        handler.json = lambda value, headers=None: send({**value, **more}, headers)
-        go()
-        del handler.json
 
     return fault
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import subprocess
@@ -15,6 +16,7 @@ import tiny
 from click.testing import CliRunner
 
 from hub import OWNER, Hub
+from hub.faults import with_value
 from mtpfix.cli import main
 from mtpfix.cli.remote import Remote
 
@@ -185,3 +187,27 @@ def test_the_state_of_a_scan(hub: Hub, tmp_path: Path) -> None:
         assert ran.exit_code == 1, ran.output
         assert SECRET not in ran.output + state.read_text() + page.read_text()
         assert asked == (hub.count(part="resolve") > 0)
+
+
+def test_a_commit_that_is_called_like_the_token(hub: Hub, tmp_path: Path) -> None:
+    """Of a commit the first twelve letters are shown, which are no secret that is known any more."""
+    secret = "qwzxvbnmtyuiopklasdf"
+    folder = tiny.qwen3_next(tmp_path / "m", "mtp.layers.0*")
+    base = tiny.qwen3_next(tmp_path / "base", "mtp.layers.0*")
+    repo = hub.create("org/m", base)
+    hub.users[secret] = hub.users[OWNER]
+    repo.branches[secret] = repo.head()
+    hub.fault("/revision/", with_value(sha=secret), float("inf"))
+    page = tmp_path / "page.html"
+    index = json.dumps({"metadata": {}, "weight_map": {"mtp.fc.weight": "gone.safetensors"}})
+    (folder / "model.safetensors.index.json").write_text(index)
+    for command in (
+        ("scan", "org", "--html", str(page)),
+        ("check", "org/m"),
+        ("graft", str(folder), "--from", "org/m", "--modules", "mtp.fc", "--dry-run"),
+    ):
+        ran = CliRunner().invoke(main, command, env={"HF_TOKEN": secret})
+        assert ran.exit_code in (0, 1), ran.output
+        assert secret[:6] not in ran.output
+    assert "org/m" in page.read_text()
+    assert secret[:6] not in page.read_text()
