@@ -16,11 +16,12 @@ from checkpoints import MODELS, H, Model, Tensors, build, rewritten, right_list
 from recorded import MAKERS, recorded
 
 from mtpfix.analysis import analyse
-from mtpfix.decisions import judges, world_of
+from mtpfix.decisions import judges
 from mtpfix.engines.registry import ENGINES
 from mtpfix.model import Checkpoint, Part, VerdictKind
 from mtpfix.symptoms import symptom_of
 from mtpfix.verdicts import faults_of
+from mtpfix.world import world_of
 
 RAISES = {"0.12.0": "fails", "0.25.1": "fails", "0.33.0": "fails"}
 SINCE_25 = {"0.24.0": "fails", "0.25.0": "loads", "0.33.0": "loads"}
