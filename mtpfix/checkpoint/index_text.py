@@ -6,11 +6,11 @@ say then, in the spelling in which it begins, and to compare the text costs a fr
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
+from mtpfix import late
 from mtpfix.checkpoint.index import WEIGHT_MAP, placed
 from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.errors import UnreadableError
@@ -21,8 +21,8 @@ from mtpfix.modules import Block, Modules
 _WEIGHTS = ("weight", "qweight")
 _MAP = b'"%s"' % WEIGHT_MAP.encode()
 _BLANK = rb"[ \t\r\n]{0,64}+"
-_OPENING = re.compile(rb'%s%b:%b\{%b(?="[^"\\]{0,4096}+"(%b:%b)"[^"\\]{0,4096}+"(,%b)?)' % (_MAP, *[_BLANK] * 6))
-_CLOSING = re.compile(rb"%b\}%b\}%b" % (_BLANK, _BLANK, _BLANK))
+_OPENING = late.pattern(rb'%s%b:%b\{%b(?="[^"\\]{0,4096}+"(%b:%b)"[^"\\]{0,4096}+"(,%b)?)' % (_MAP, *[_BLANK] * 6))
+_CLOSING = late.pattern(rb"%b\}%b\}%b" % (_BLANK, _BLANK, _BLANK))
 _HEAD, _TAIL = 1 << 17, 1 << 10  # bytes in which the weight map begins and ends
 _CHUNK = 256  # modules or experts whose members are compared at once
 _STRETCH, _MEMBER = 1 << 16, 1 << 14  # bytes of members that are looked up at once, and of one
