@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 # What is fuzzed is watched for new branches; watching everything else as well makes each input three times as dear.
 WATCHED = {
     "headers": ["mtpfix.checkpoint", "mtpfix.names"],
-    "configs": ["mtpfix.checkpoint", "mtpfix.decisions", "mtpfix.engines", "mtpfix.formats"],
+    "configs": ["mtpfix.checkpoint", "mtpfix.decisions", "mtpfix.engines", "mtpfix.formats", "mtpfix.world"],
     "splices": ["mtpfix.splice", "mtpfix.patch"],
     "matchers": ["mtpfix.engines"],
     "regexes": ["mtpfix.regexes"],
