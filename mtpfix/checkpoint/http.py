@@ -7,6 +7,7 @@ that no answer is ever read further than it is needed. Statuses and headers are 
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import threading
@@ -487,6 +488,7 @@ def value_of(data: bytes, subject: str) -> Any:
 def require_client() -> None:
     """Raises UsageError where huggingface_hub cannot be imported, or has no session: it reads variables meanwhile."""
     try:
+        urlsplit(os.environ.get("HF_ENDPOINT", "")).port  # noqa: B018  # raises: an older client takes any port
         import huggingface_hub
 
         huggingface_hub.get_session()
