@@ -19,7 +19,7 @@ from mtpfix.families.patterns import key_of
 from mtpfix.storage.modules import stored_modules
 
 sys.path.append(str(Path(__file__).parent / "engines"))
-from records import ASKS, load_record
+from records import ASKS, Record, load_record
 
 RECORDS: Mapping[str, str] = {
     "deepseek_v32": "v32-fp8b-draft-bf16",
@@ -55,8 +55,12 @@ EXPERTS = 2
 
 @cache
 def recorded(name: str) -> Model:
-    """The model of a record: its quantized modules as the body, two experts of each layer, no quantization config."""
-    record = load_record(ASKS / f"{RECORDS[name]}.json")
+    """The model of a family's record, with two experts of each layer."""
+    return model_of(load_record(ASKS / f"{RECORDS[name]}.json"), EXPERTS)[1]
+
+
+def model_of(record: Record, experts: int) -> tuple[Family, Model]:
+    """A record's family and model: its quantized modules as the body, as many experts, no quantization config."""
     family, _ = identify(record.config)
     assert family is not None
     layers = config_value(record.config, (family.layers_key,))
@@ -64,16 +68,16 @@ def recorded(name: str) -> Model:
     parts: dict[str, dict[str, Shape]] = {part: {} for part in ("body", "kept", "draft", "bare", "listless")}
     for module in stored_modules(read({"config.json": dict(record.config)}, record.shards)):
         if len(module.shape) == 2 and module.scheme.kind in ("plain", "quantized"):
-            for one in _each(module.name, module.experts):
+            for one in _each(module.name, module.experts, experts):
                 part = _part(family, one, layers, quantized=module.quantized)
                 parts[part][one] = (module.shape[0], module.shape[1])
-    return Model(config, **parts)
+    return family, Model(config, **parts)
 
 
-def _each(name: str, experts: tuple[int, ...]) -> list[str]:
+def _each(name: str, experts: tuple[int, ...], most: int) -> list[str]:
     head, marker, rest = name.partition(".experts.")
     tail = rest.partition(".")[2]
-    return [f"{head}{marker}{number}.{tail}" for number in experts if number < EXPERTS] or [name] * (not experts)
+    return [f"{head}{marker}{number}.{tail}" for number in experts if number < most] or [name] * (not experts)
 
 
 def _part(family: Family, name: str, layers: int, *, quantized: bool) -> str:

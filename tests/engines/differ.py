@@ -22,17 +22,15 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1]))
 
-import recorded
-from checkpoints import ABSENT, Model, Shape, header, parts
+from checkpoints import ABSENT, Model, header, parts
 from drawn import DUMPS, FORMATS, Case, entries, storages
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from record import LOGS, run_sglang, run_vllm
+from recorded import model_of
 from records import ASKS, Record, load_record
 
 import mtpfix
-from mtpfix.families import identify
-from mtpfix.families.base import config_value
 from mtpfix.model import EngineRow
 
 RUN = {"vllm": run_vllm, "sglang": run_sglang}
@@ -47,32 +45,11 @@ Verdicts = Mapping[tuple[str, str], str]
 
 
 @cache
-def base(name: str) -> tuple[str, Model, dict[str, tuple[str, tuple[int, ...]]]] | None:
-    """The family, the model and the tensors that are no matrices of a record; None for one of no known family."""
+def base(name: str) -> tuple[str, Model, dict[str, tuple[str, tuple[int, ...]]]]:
+    """The family, the model and the tensors that are no matrices of a record."""
     record = load_record(ASKS / f"{name}.json")
-    family, _ = identify(record.config)
-    if family is None:
-        return None
-    layers = config_value(record.config, (family.layers_key,))
-    held: dict[str, dict[str, Shape]] = {part: {} for part in ("body", "kept", "draft", "bare", "listless")}
-    for module in recorded.stored_modules(recorded.read({"config.json": dict(record.config)}, record.shards)):
-        if len(module.shape) == 2 and module.scheme.kind in ("plain", "quantized"):
-            for one in _each(module.name, module.experts):
-                part = recorded._part(family, one, layers, quantized=module.quantized)
-                held[part][one] = (module.shape[0], module.shape[1])
-    made = Model(_without_quantization(record.config), **held)
+    family, made = model_of(record, sys.maxsize)
     return family.name, made, _other_tensors(record, made)
-
-
-def _each(name: str, experts: tuple[int, ...]) -> list[str]:
-    head, marker, rest = name.partition(".experts.")
-    return [f"{head}{marker}{number}.{rest.partition('.')[2]}" for number in experts] or [name]
-
-
-def _without_quantization(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A config in full precision."""
-    kept = {key: value for key, value in config.items() if key != "quantization_config"}
-    return {key: _without_quantization(value) if key == "text_config" else value for key, value in kept.items()}
 
 
 def _other_tensors(record: Record, made: Model) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -90,8 +67,8 @@ def by_family() -> dict[str, list[str]]:
     for path in sorted(ASKS.glob("*.json")):
         if path.stem.startswith(UNFIT):
             continue
-        if any(run.part == "draft" for run in load_record(path).runs) and (held := base(path.stem)):
-            found.setdefault(held[0], []).append(path.stem)
+        if any(run.part == "draft" for run in load_record(path).runs):
+            found.setdefault(base(path.stem)[0], []).append(path.stem)
     return found
 
 
@@ -99,13 +76,12 @@ def by_family() -> dict[str, list[str]]:
 def cases(draw: Any, families: Mapping[str, list[str]], formats: list[str]) -> Case:
     """A record's modules with a format, storage and lists; its name stands in the family's place."""
     name = draw(st.sampled_from(families[draw(st.sampled_from(sorted(families)))]))
-    held = base(name)
-    assert held is not None
+    _, made, _ = base(name)
     fmt = draw(st.sampled_from(formats))
-    stored = draw(storages(held[1], FORMATS[fmt].scheme))
-    ignore = draw(entries(held[1], fmt, stored))
+    stored = draw(storages(made, FORMATS[fmt].scheme))
+    ignore = draw(entries(made, fmt, stored))
     sidecar = draw(st.sampled_from([ignore, ABSENT])) if FORMATS[fmt].sidecar is not None else None
-    return Case(name, fmt, held[1], stored, ignore, sidecar, 0)
+    return Case(name, fmt, made, stored, ignore, sidecar, 0)
 
 
 def drawn(first: int, count: int, families: Mapping[str, list[str]], formats: list[str]) -> Iterator[Case]:
@@ -139,8 +115,7 @@ def _last(number: int, strategy: Any) -> Case:
 
 def write(case: Case, folder: Path) -> Path:
     """The checkpoint in a folder; its weights are holes."""
-    held = base(case.family)
-    assert held is not None
+    _, _, others = base(case.family)
     files, shards = parts(
         case.made, case.fmt, case.ignore, sidecar=case.sidecar, stored=case.stored, dump=DUMPS[case.style]
     )
@@ -155,7 +130,7 @@ def write(case: Case, folder: Path) -> Path:
             for tensor, spec in tensors.items()
             if tensor.rpartition(".")[0] in modules or tensor in modules
         }
-        _, raw, size = header(name, {**held[2], **own})
+        _, raw, size = header(name, {**others, **own})
         with (folder / name).open("wb") as file:
             file.write(len(raw).to_bytes(8, "little") + raw)
             file.truncate(size)
