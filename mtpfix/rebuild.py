@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from mtpfix.checkpoint.collect import WeightMap, join
 from mtpfix.checkpoint.headers import byte_size
-from mtpfix.checkpoint.index import WEIGHT_MAP, compare, index_name, opened_by, placed, read_index
+from mtpfix.checkpoint.index import WEIGHT_MAP, compare, gaps, index_name, opened_by, placed, read_index
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import Cell, Checkpoint, Edit, Index, IndexChange, Listing, RawModule, Rename, Tensor
 from mtpfix.names import split_name
@@ -89,6 +89,9 @@ def _new(checkpoint: Checkpoint) -> Rebuild:
         return Rebuild()
     if checkpoint.duplicates:
         return Rebuild(reason="tensors are stored in more than one file, and headers do not say which copies are right")
+    lacking, first = gaps(shard.name for shard in checkpoint.shards)
+    if lacking:
+        return Rebuild(reason=f"files are missing by the numbers of the others, {lacking:,} of them, e.g. {first}")
     rows = sorted(row for module in checkpoint.modules.values() for row in placed(module))
     size = sum(map(_bytes_of, checkpoint.modules.values()))
     name = index_name([shard.name for shard in checkpoint.shards])

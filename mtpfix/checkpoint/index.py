@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from mtpfix import late
 from mtpfix.checkpoint.collect import WeightMap
 from mtpfix.checkpoint.jsonfiles import parse_json
 from mtpfix.errors import UnreadableError
@@ -23,6 +24,7 @@ SUFFIX = ".safetensors"
 MOST_FILES = 10_000  # that an index names; the largest models have a few hundred
 
 _MISTRAL = "consolidated"
+_NUMBERED = late.pattern(r"(.+)-([0-9]{5,6})-of-([0-9]{5,6})\.safetensors")
 
 
 def shard_names(names: Iterable[str]) -> tuple[str, ...]:
@@ -123,6 +125,22 @@ def compare(
     missing = sorted(set(weight_map.values()).difference(shards), key=natural_key)
     ghosts = tuple(tensor for tensor in weight_map if not _stored(modules, tensor))
     return Index(name, tuple(missing), ghosts, tuple(unlisted), tuple(misplaced)), tuple(unopened)
+
+
+def gaps(names: Iterable[str]) -> tuple[int, str]:
+    """How many files lack by the numbers of the others (`model-00001-of-00003.safetensors`), and the first of them."""
+    held: dict[tuple[str, str, int], set[int]] = {}
+    for found in filter(None, map(_NUMBERED.fullmatch, names)):
+        held.setdefault((found[1], found[3], len(found[2])), set()).add(int(found[2]))
+    count, first = 0, ""
+    for (stem, most, width), numbers in held.items():
+        start = min(1, *numbers)  # some count from 0
+        lacking = (at for at in range(start, start + int(most)) if at not in numbers)
+        number = next(lacking, None)
+        if number is not None:
+            first = first or f"{stem}-{number:0{width}}-of-{most}{SUFFIX}"
+            count += int(most) - sum(start <= at < start + int(most) for at in numbers)
+    return count, first
 
 
 def opened_by(weight_map: WeightMap) -> frozenset[str]:

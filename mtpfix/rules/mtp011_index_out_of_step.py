@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from mtpfix.checkpoint.index import gaps
 from mtpfix.engines.openings import SINGLE_FILE, TITLES, read_last, since
 from mtpfix.model import Checkpoint, Finding, FixKind, Index, Location, Severity, Tensor
 from mtpfix.names import tensor_name
@@ -11,7 +12,8 @@ from mtpfix.rules.base import Context, Rule, plural
 
 EXPLANATION = """\
 `model.safetensors.index.json` and the headers of the shards disagree: tensors that the index leaves out,
-files that it names and that are missing, names without a tensor, a tensor in two files.
+files that it names and that are missing, names without a tensor, a tensor in two files; or there is no index, and
+by the numbers in their names files are missing.
 Why: a shard was added, renamed or forgotten after the index was written.
 In engines: vLLM, SGLang and transformers use the file names of the index only: they open exactly the files that
 it names and take every tensor of these, whatever else it says; TensorRT-LLM opens every file of the folder. So a
@@ -38,8 +40,8 @@ def check(context: Context) -> Iterator[Finding]:
         yield from _left_out(context, checkpoint.index)
         yield from _names(context, checkpoint.index, frozenset(lost))
         yield from _below(context, checkpoint.index)
-    elif context.reindex is not None and context.reindex.change is not None:
-        yield _none(context)
+    else:
+        yield from _none(context)
     yield from _copies(context)
 
 
@@ -132,15 +134,35 @@ def _below(context: Context, index: Index) -> Iterator[Finding]:
         )
 
 
-def _none(context: Context) -> Finding:
-    count = len(context.world.checkpoint.shards)
-    return _finding(
-        context,
-        (),
-        f"{count} files and no index: vLLM, SGLang and TensorRT-LLM open all of them, transformers finds none or one",
-        "",
-        severity="note",
-    )
+def _none(context: Context) -> Iterator[Finding]:
+    """Files without an index: some lack by their numbers, or all are there and an engine wants one."""
+    lacking, first = gaps(shard.name for shard in context.world.checkpoint.shards)
+    if lacking and _has_layers(context):
+        yield _finding(
+            context,
+            (),
+            f"by their numbers {plural(lacking, 'file')} of the checkpoint {'is' if lacking == 1 else 'are'} missing, "
+            f"e.g. {first}, and there is no index: engines open those that are there, and what is in the others stays "
+            "unwritten",
+            "download or upload the files and the index",
+            fix="none",
+        )
+    elif context.reindex is not None and context.reindex.change is not None:
+        count = len(context.world.checkpoint.shards)
+        yield _finding(
+            context,
+            (),
+            f"{count} files and no index: vLLM, SGLang and TensorRT-LLM open all of them, transformers finds none or "
+            "one",
+            "",
+            severity="note",
+        )
+
+
+def _has_layers(context: Context) -> bool:
+    """Whether layers of the target are stored: of a draft in a repository of its own one shard may have been taken."""
+    world = context.world
+    return "target" in world.parts and any(unit.key.numbers for unit in world.by_part["target"])
 
 
 def _copies(context: Context) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from shards import Tensors, write_checkpoint, write_index, write_shard
 
 from mtpfix.checkpoint import index_text
 from mtpfix.checkpoint.collect import Collector
-from mtpfix.checkpoint.index import INDEX, index_name, read_index, shard_names
+from mtpfix.checkpoint.index import INDEX, gaps, index_name, read_index, shard_names
 from mtpfix.checkpoint.index_text import agrees
 from mtpfix.checkpoint.local import Folder, read_local
 from mtpfix.checkpoint.reading import read_checkpoint
@@ -364,3 +364,20 @@ def test_a_name_with_quotes_does_not_fool_the_comparison(tmp_path: Path) -> None
     assert index is not None
     assert index.ghosts == ("x", "y.weight")
     assert index.unlisted == (f"{name}.weight",)
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted"),
+    [
+        (["model.safetensors", "mtp.safetensors", "model-1-of-9.safetensors", "model-00001-of-2.safetensors"], (0, "")),
+        (["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"], (0, "")),
+        (["model-00000-of-00002.safetensors", "model-00001-of-00002.safetensors"], (0, "")),
+        (["model-00002-of-00002.safetensors", "mtp.safetensors"], (1, "model-00001-of-00002.safetensors")),
+        (["model-00001-of-000163.safetensors"], (162, "model-00002-of-000163.safetensors")),
+        (["model-00001-of-00001.safetensors", "mtp-00002-of-00003.safetensors"], (2, "mtp-00001-of-00003.safetensors")),
+        (["model-99999-of-00002.safetensors"], (2, "model-00001-of-00002.safetensors")),
+        (["model-999999-of-999999.safetensors"], (999_998, "model-000001-of-999999.safetensors")),
+    ],
+)
+def test_files_that_lack_by_the_numbers_of_the_others(names: list[str], wanted: tuple[int, str]) -> None:
+    assert gaps(names) == wanted

@@ -269,6 +269,38 @@ def test_the_target_cannot_do_without_what_is_missing() -> None:
     assert rows["vllm", "0.26.0", "target"] == "fails"
 
 
+@pytest.mark.parametrize("unsafe", [False, True])
+def test_files_that_are_missing_by_their_numbers_where_no_index_tells(unsafe: bool) -> None:
+    """vLLM and SGLang open what is there: without the first of three files layers stay unwritten, and no list helps. An
+    index of the rest would hide it."""
+    names = tensors_of(GLM, "nvfp4")
+    right = right_list(GLM, "nvfp4")
+
+    def place(name: str) -> str:
+        return f"model-0000{1 if 'layers.0.' in name else 2 if 'layers.1.' in name else 3}-of-00003.safetensors"
+
+    def without_index(drop: list[str]) -> Checkpoint:
+        made = build(GLM, "nvfp4", right, sidecar=right, shard_of=place, drop=drop)
+        return replace(made, index=None, files={name: file for name, file in made.files.items() if name != INDEX})
+
+    assert analyse(without_index([])).status == "clean"
+    part = without_index([name for name in names if "layers.0." in name])
+    report = analyse(part, unsafe=unsafe)
+    assert codes(report) == [("MTP011", "none")]
+    assert "1 file of the checkpoint is missing, e.g. model-00001-of-00003.safetensors" in report.findings[0].message
+    assert (report.status, report.plan.index) == ("not-fixable", None)
+
+
+def test_a_shard_of_a_draft_alone_is_whole() -> None:
+    """One numbered file with the draft, taken for a repository of its own: nothing of a target is there to miss."""
+    right = right_list(GLM, "nvfp4")
+    layers = [name for name in tensors_of(GLM, "nvfp4") if "layers." in name and "layers.2." not in name]
+    taken = build(
+        GLM, "nvfp4", right, sidecar=right, shard_of=lambda _: "model-00003-of-00003.safetensors", drop=layers
+    )
+    assert "MTP011" not in [finding.rule for finding in analyse(taken).findings]
+
+
 def test_sglang_opens_mtp_safetensors_of_glm() -> None:
     """sglang-0.5.9 maybe_add_mtp_safetensors; of Qwen3.5's it knows nothing. TensorRT-LLM opens every file."""
     for made, wanted in ((GLM, "loads"), (Q35, "degrades")):
