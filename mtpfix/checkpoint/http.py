@@ -407,7 +407,8 @@ class Session:
         if isinstance(error, errors.TimeoutException):
             return _Again(self._fault(f"{where} does not answer", "try again later"))
         if isinstance(error, errors.ConnectError | errors.ProxyError):
-            return _Again(self._fault(f"{where} cannot be reached", "check the connection, HF_ENDPOINT and proxies"))
+            hint = "check the connection, HF_ENDPOINT and proxies, or the path if a folder here is meant"
+            return _Again(self._fault(f"{where} cannot be reached", hint))
         if isinstance(error, errors.NetworkError | errors.RemoteProtocolError | errors.DecodingError):
             return _Again(self._fault(f"{where} broke off its answer"))
         return self._fault(f"{where}: the request failed ({type(error).__name__})", "check HF_ENDPOINT and proxies")

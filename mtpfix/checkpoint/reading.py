@@ -28,8 +28,15 @@ from mtpfix.model import Checkpoint, Index, JsonFile, Problem, RawModule, Source
 if TYPE_CHECKING:
     from mtpfix.checkpoint.second import Second
 
+_CONVERT = "convert the weights to safetensors"
 _OTHER_WEIGHTS = (".bin", ".gguf", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".npz")
 
+# What stands in a folder without a config.json, by a file of it: what that is, and what to give instead.
+_OTHER_FOLDERS = {
+    "adapter_config.json": ("an adapter (PEFT), no checkpoint", "merge it into its base model, or give that one"),
+    "params.json": ("a checkpoint in Mistral's own format", "give one that transformers reads"),
+    "model_index.json": ("a pipeline of diffusers", ""),
+}
 _KEPT = 4 << 20
 _LOOKED_INTO = 1000  # folders below that are looked into, to say where a checkpoint is
 _WHERE = {
@@ -185,12 +192,25 @@ def _require_config(source: Source, files: Files, names: Sequence[str]) -> None:
     if CONFIG in names:
         return
     weights = sum(name.endswith(SUFFIX) for name in names)
-    beside = f"; {weights} *.safetensors are there" if weights else " and no *.safetensors"
+    others = _other_weights(names)
+    beside = (
+        f"; {weights} *.safetensors {'is' if weights == 1 else 'are'} there" if weights else " and no *.safetensors"
+    )
+    what, hint = next((told for file, told in _OTHER_FOLDERS.items() if file in names), ("", ""))
+    if what:
+        beside = f": {what}"
+    elif others and not weights:
+        beside, hint = f" and no *.safetensors, but {others[0]}", _CONVERT
     raise UnreadableError(
         f"{source.id}: no config.json{beside}",
         subject=source.id,
-        hint=_below(source, files, names) or _WHERE[source.kind],
+        hint=_below(source, files, names) or hint or _WHERE[source.kind],
     )
+
+
+def _other_weights(names: Sequence[str]) -> list[str]:
+    """Files of weights that are no safetensors."""
+    return sorted(name for name in names if name.endswith(_OTHER_WEIGHTS))
 
 
 def _below(source: Source, files: Files, names: Sequence[str]) -> str:
@@ -205,13 +225,15 @@ def _below(source: Source, files: Files, names: Sequence[str]) -> str:
 
 
 def _no_weights(source: Source, names: Sequence[str], index: Index | None) -> UnreadableError:
-    others = sorted(name for name in names if name.endswith(_OTHER_WEIGHTS))
+    others = _other_weights(names)
     if index is not None and index.missing_shards:
-        why = f"; {index.file} names {len(index.missing_shards)} files that are missing, e.g. {index.missing_shards[0]}"
+        count, first = len(index.missing_shards), index.missing_shards[0]
+        lack = f"{count} files that are missing, e.g. {first}" if count > 1 else f"{first}, which is missing"
+        why = f"; {index.file} names {lack}"
         hint = "download the missing files"
     elif others:
         why = f"; its weights are in another format, e.g. {others[0]}"
-        hint = "convert the weights to safetensors"
+        hint = _CONVERT
     else:
         why, hint = "", _WHERE[source.kind]
     return UnreadableError(f"{source.id}: no *.safetensors{why}", subject=source.id, hint=hint)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mtpfix.cli import options, remote, summary
-from mtpfix.cli.guard import tell
+from mtpfix.cli.guard import named, tell
 from mtpfix.cli.terminal import page_for, say, write
 from mtpfix.errors import MtpfixError, UsageError
 from mtpfix.frozen import dataclass, replace
@@ -56,19 +56,21 @@ def command(ctx: click.Context, /, **values: Any) -> None:
 
 def run(chosen: Options) -> int:
     """Check every source, write one answer; the exit code."""
-    failures: list[int] = []
+    failures: list[MtpfixError] = []
     several = len(chosen.sources) > 1
     with chosen.remote.watched(chosen.sources), nullcontext() if several else _kept():
         reports = tuple(_reports(chosen, failures))
-    if reports:
+    if reports or (failures and _form(chosen).unread):
         from mtpfix.rules import BY_CODE  # not before reading, beside which it is imported
 
-        result = CheckResult(reports, BY_CODE, several)
+        result = CheckResult(reports, BY_CODE, several, tuple(map(named, failures)))
         write(chosen.format(result, page_for(chosen.output)), chosen.output, _about(result) if chosen.output else "")
     if several and failures:
         say(f"{len(failures)} of {len(chosen.sources)} sources could not be inspected.")
     dirty = any(report.status != "clean" for report in reports)
-    return max([*failures, int(dirty and not (chosen.exit_zero or _form(chosen).uploaded))])
+    return max(
+        [*(error.exit_code for error in failures), int(dirty and not (chosen.exit_zero or _form(chosen).uploaded))]
+    )
 
 
 @contextmanager
@@ -92,8 +94,8 @@ def _form(chosen: Options) -> Format:
     return next(form for form in FORMATS if form.check is chosen.format)
 
 
-def _reports(chosen: Options, failures: list[int]) -> Iterator[Report]:
-    """A report for each source that can be inspected; the exit codes of the others go to `failures`."""
+def _reports(chosen: Options, failures: list[MtpfixError]) -> Iterator[Report]:
+    """A report for each source that can be inspected; the errors of the others go to `failures`."""
     from mtpfix import api
 
     form = _form(chosen)
@@ -104,4 +106,5 @@ def _reports(chosen: Options, failures: list[int]) -> Iterator[Report]:
         except UsageError:
             raise
         except MtpfixError as error:
-            failures.append(tell(error))
+            tell(error)
+            failures.append(error)

@@ -106,7 +106,7 @@ def _learn() -> None:
 def tell(error: Exception) -> int:
     """Print an error for a person; the exit code it asks for."""
     if isinstance(error, MtpfixError):
-        message, hint, code = _named(error), error.hint, error.exit_code
+        message, hint, code = named(error), error.hint, error.exit_code
     elif isinstance(error, OSError):
         message, hint, code = f"{error.filename or 'cannot read or write'}: {error.strerror or error}", "", CANNOT
     elif isinstance(error, MemoryError):
@@ -121,7 +121,8 @@ def tell(error: Exception) -> int:
     return code
 
 
-def _named(error: MtpfixError) -> str:
+def named(error: MtpfixError) -> str:
+    """What is wrong, with what it is about."""
     message = str(error)
     return message if error.subject in message else f"{error.subject}: {message}"
 

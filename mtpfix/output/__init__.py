@@ -33,7 +33,7 @@ FORMATS: tuple[Format, ...] = (
     _of("human", "human", *_EVERYTHING),
     _of("json_v1", "json", *_EVERYTHING),
     _of("sarif", "sarif", "check", uploaded=True),
-    _of("github", "github", "check"),
+    _of("github", "github", "check", unread=True),
     _of("markdown", "markdown", "check"),
     _of("html", "html", "check", mapped=True),
     _of("quiet", "quiet", "check", "tensors", "rules", "symptoms"),

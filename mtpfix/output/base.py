@@ -253,11 +253,16 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """Reports in the order of their sources. `several`: more than one source was asked for."""
+    """Reports in the order of their sources.
+
+    several  more than one source was asked for
+    unread   what is wrong with those that cannot be inspected
+    """
 
     reports: tuple[Report, ...]
     rules: Mapping[str, RuleText] = field(default_factory=dict)
     several: bool = False
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +358,7 @@ class Format:
     load      imports what it writes with, which else the first writer does
     uploaded  another program reads it and decides what fails: findings leave the exit code at 0
     mapped    it shows the decisions on every module: the reports need their atlas
+    unread    it says which sources cannot be inspected, also where none can
     """
 
     name: str
@@ -367,4 +373,5 @@ class Format:
     graft: Callable[[Grafted, Page], str] | None = None
     uploaded: bool = False
     mapped: bool = False
+    unread: bool = False
     load: Callable[[], object] = lambda: None

@@ -1,4 +1,5 @@
-"""Workflow commands of GitHub Actions: an annotation at the list for each finding.
+"""Workflow commands of GitHub Actions: an annotation at the list for each finding, and one without a place for each
+source that cannot be inspected.
 
 GitHub shows ten errors, ten warnings and ten notices of a step; the log has them all.
 """
@@ -40,10 +41,12 @@ def _commands(result: CheckResult, page: Page) -> Iterator[str]:
         places = Places(report)
         for finding in report.findings:
             yield _command(report, places, finding, result.rules.get(finding.rule), page)
+    for fault in result.unread:
+        yield f"::error title=mtpfix::{_escaped(fault, _DATA, page)}"
 
 
 def _check(result: CheckResult, page: Page) -> str:
     return page_text(_commands(result, page))
 
 
-FORMAT = Format(name="github", check=_check)
+FORMAT = Format(name="github", check=_check, unread=True)

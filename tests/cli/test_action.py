@@ -107,6 +107,7 @@ def test_errors_can_be_left_to_a_later_step_but_not_what_is_unreadable(workspace
     code, log, outputs, _ = check(workspace, source="gone", fail_on="never")
     assert (code, outputs["status"]) == (3, "unreadable")
     assert "Error: gone: " in log
+    assert "::error title=mtpfix::gone: no such folder\n" in log
     code, log, outputs, _ = check(workspace, source=BROKEN, fail_on="sometimes")
     assert (code, outputs) == (2, {})
     assert log == "::error title=mtpfix::fail-on is error or never\n"

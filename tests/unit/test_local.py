@@ -88,9 +88,29 @@ def test_no_folder(tmp_path: Path) -> None:
 
 def test_no_config(folder: Path) -> None:
     (folder / "config.json").unlink()
-    refused(folder, r"no config.json; 1 \*.safetensors are there")
+    refused(folder, r"no config.json; 1 \*.safetensors is there")
     (folder / MODEL).unlink()
     refused(folder, r"no config.json and no \*.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("file", "what", "hint"),
+    [
+        ("adapter_config.json", r"no config.json: an adapter \(PEFT\), no checkpoint", "merge it into its base model"),
+        ("params.json", "no config.json: a checkpoint in Mistral's own format", "give one that transformers reads"),
+        ("model_index.json", "no config.json: a pipeline of diffusers", "give the folder that holds config.json"),
+    ],
+)
+def test_folders_that_hold_something_else(folder: Path, file: str, what: str, hint: str) -> None:
+    (folder / "config.json").unlink()
+    (folder / file).write_text("{}")
+    assert hint in refused(folder, what).hint
+
+
+def test_other_weights_alone(tmp_path: Path) -> None:
+    (tmp_path / "model-Q4_K_M.gguf").write_bytes(b"GGUF")
+    error = refused(tmp_path, r"no config.json and no \*.safetensors, but model-Q4_K_M.gguf")
+    assert error.hint == "convert the weights to safetensors"
 
 
 def test_no_config_and_checkpoints_below(folder: Path) -> None:
@@ -114,6 +134,8 @@ def test_no_weights(folder: Path) -> None:
     (folder / "model.gguf").write_text("")
     (folder / "model.bin").write_text("")
     refused(folder, "its weights are in another format, e.g. model.bin")
+    write_index(folder, {"a": "x-1.safetensors"})
+    refused(folder, "names x-1.safetensors, which is missing")
     write_index(folder, {"a": "x-1.safetensors", "b": "x-2.safetensors"})
     refused(folder, "names 2 files that are missing, e.g. x-1.safetensors")
 

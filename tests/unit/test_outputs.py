@@ -12,7 +12,7 @@ from mtpfix import output
 from mtpfix.output import FORMATS
 from mtpfix.output.base import CheckResult, Format, Page
 
-WRITERS = [name for name in Format.__match_args__ if name not in ("name", "uploaded", "mapped", "load")]  # type: ignore[attr-defined]
+WRITERS = [name for name in Format.__match_args__ if name not in ("name", "uploaded", "mapped", "unread", "load")]  # type: ignore[attr-defined]
 
 
 def written() -> list[Format]:
@@ -29,7 +29,7 @@ def test_every_format_is_registered_once() -> None:
 @pytest.mark.parametrize("form", written(), ids=lambda form: form.name)
 def test_what_is_registered_is_what_the_file_can_write(form: Format) -> None:
     (row,) = [row for row in FORMATS if row.name == form.name]
-    assert (row.uploaded, row.mapped) == (form.uploaded, form.mapped)
+    assert (row.uploaded, row.mapped, row.unread) == (form.uploaded, form.mapped, form.unread)
     able = {what: getattr(form, what) is not None for what in WRITERS}
     assert {what: getattr(row, what) is not None for what in WRITERS} == able
 
