@@ -398,7 +398,8 @@ class _RowCache:
         facts = [fact for fact in facts if not fact.methods or method in fact.methods]
 
         def row(unit: Unit) -> Row:
-            asked = ask(view, unit.key, self._world.layers, release, method, self._world.beside(unit.name))
+            beside, tied = self._world.beside(unit.name), self._world.tied
+            asked = ask(view, unit.key, self._world.layers, release, method, beside, tied=tied)
             return Row(unit, asked, tuple(self._specials(facts, unit)))
 
         for first, *others in self._groups:

@@ -256,6 +256,13 @@ class World:
         return lambda leaf: f"{head}.{leaf}" in self.checkpoint.modules
 
     @cached_property
+    def tied(self) -> bool:
+        """Whether the embedding is the head too: the config says so, and no head is stored."""
+        if config_value(self.config, ("tie_word_embeddings",)) is not True:
+            return False
+        return not any(name.rpartition(".")[2] == "lm_head" for name in self.checkpoint.modules)
+
+    @cached_property
     def _schemes(self) -> Mapping[str, str]:
         return {unit.name: unit.stored.scheme.name for unit in self.units}
 

@@ -31,6 +31,7 @@ class AskRow:
     methods      quantization methods the row is for; empty: all
     projections  names under which an engine looks up an expert's gate, up and down projection, where not the usual ones
     beside       a module that has to be stored next to this one; "": none. It tells the kinds of a layer apart
+    tied         the row is for an embedding that is the head too: the config says so, and no head is stored
     """
 
     asks: str
@@ -40,6 +41,7 @@ class AskRow:
     projections: tuple[str, ...] = ()
     why: str = ""
     beside: str = ""
+    tied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +181,23 @@ class Ask:
 
 
 def ask(
-    view: View, key: Key, layers: int, release: str, method: str, beside: Callable[[str], bool] | None = None
+    view: View,
+    key: Key,
+    layers: int,
+    release: str,
+    method: str,
+    beside: Callable[[str], bool] | None = None,
+    *,
+    tied: bool = False,
 ) -> Ask | None:
     """What the view's engine asks for a module; None where the family file names no such module.
 
     beside  whether a module of this name is stored next to the one that is asked for
+    tied    whether the embedding is the head too
     """
 
     def accepts(row: AskRow) -> bool:
-        if row.beside and not (beside and beside(row.beside)):
+        if (row.beside and not (beside and beside(row.beside))) or (row.tied and not tied):
             return False
         return holds(release, row.span) and (not row.methods or method in row.methods)
 

@@ -159,6 +159,7 @@ def _ask_row(row: Row) -> tuple[str, AskRow]:
         projections=tuple(row.get("projections", ())),
         why=row.get("why", ""),
         beside=row.get("beside", ""),
+        tied=row.get("tied", False),
     )
 
 

@@ -123,3 +123,31 @@ def test_what_would_only_harm_is_no_repair(name: str, tmp_path: Path) -> None:
     assert not {finding.fix for finding in report.findings} & {"safe", "unsafe"}
     assert matrix(report)["vllm", "draft"] == "loads"
     assert matrix(report)["sglang", "draft"] == "degrades"
+
+
+TIED = "x-q35-nvfp4-tied-head-unlisted"
+
+
+def by_release(report: mtpfix.Report) -> dict[str, str]:
+    """What becomes of the target in each release of vLLM."""
+    rows = (row for row in report.engines if (row.engine, row.part) == ("vllm", "target"))
+    return {release: row.verdict for row in rows for release in row.releases}
+
+
+def test_a_tied_head_is_asked_about_since_vllm_builds_one(tmp_path: Path) -> None:
+    """Before 0.28.0 Qwen3.5's head was the embedding itself; ERNIE's class always set the weight of a head it built."""
+    report = mtpfix.check(write_checkpoint(load_record(ASKS / f"{TIED}.json"), tmp_path / "q35"), scope="all")
+    found = by_release(report)
+    assert [found[release] for release in ("0.23.0", "0.27.1", "0.28.0", "0.33.0")] == 2 * ["loads"] + 2 * ["degrades"]
+    mtpfix.apply(mtpfix.plan(report))
+    assert set(by_release(mtpfix.check(tmp_path / "q35", scope="all")).values()) == {"loads", "unsupported"}
+    ernie = load_record(ASKS / "x-ernie-nvfp4-tied-head-unlisted.json")
+    assert by_release(mtpfix.check(write_checkpoint(ernie, tmp_path / "ernie")))["0.16.0"] == "degrades"
+
+
+def test_an_embedding_that_is_not_said_to_be_the_head_is_none(tmp_path: Path) -> None:
+    def untie(config: dict[str, Any]) -> None:
+        config["text_config"]["tie_word_embeddings"] = False
+
+    report = mtpfix.check(changed(TIED, tmp_path / "c", untie), scope="all")
+    assert by_release(report)["0.33.0"] == "loads"

@@ -286,7 +286,7 @@ _KEYS: dict[str, set[str]] = {  # what the loader reads; a table that is not her
     | {"architectures", "special", "fault"}
     | _SPAN,
     "view.mapper": {"prefix", "substr", "suffix", "regex", "drop", "methods"},
-    "view.rows": {"module", "asks", "layer", "methods", "projections", "why", "beside"} | _SPAN,
+    "view.rows": {"module", "asks", "layer", "methods", "projections", "why", "beside", "tied"} | _SPAN,
     "view.special": {"modules", "methods", "when", "decision", "why"} | _SPAN,
     "view.fault": {"modules", "methods", "decided", "stored", "schemes", "suffix", "when", "verdict", "error", "why"}
     | _SPAN,
