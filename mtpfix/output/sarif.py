@@ -98,7 +98,8 @@ def _uri(source: Source, name: str) -> str:
     where = path(source, name).replace("\\", "/")
     if source.kind == "hub":
         return quote(where, safe=_SAFE)
-    return ("file://" if where.startswith("/") else "") + quote(where.removeprefix("./"), safe=_SAFE.replace(":", ""))
+    front = "file://" if where.startswith("/") else ""
+    return front + quote(where.removeprefix("./"), safe=_SAFE.replace(":", ""), errors="surrogateescape")
 
 
 def _results(report: Report, codes: Sequence[str]) -> list[Json]:

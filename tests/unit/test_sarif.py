@@ -189,6 +189,7 @@ def test_the_same_finding_keeps_its_fingerprint_and_another_has_its_own() -> Non
         (Source("hub", "org/name", "abc"), "hf://org/name@abc/config.json"),
         (Source("bundle", "x.mtpb"), "x.mtpb/config.json"),
         (Source("local", "C:odd"), "C%3Aodd/config.json"),
+        (Source("local", os.fsdecode(b"/x\xff\xc3\xa9")), "file:///x%FF%C3%A9/config.json"),  # no UTF-8
     ],
 )
 def test_addresses(source: Source, uri: str) -> None:
