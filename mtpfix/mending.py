@@ -104,7 +104,7 @@ def mended(world: World, names: tuple[Rename, ...], as_it_is: Callable[[], Rebui
     if found.change is None:
         return Mending(checkpoint, None, names, None, False) if names else None
     raw = file.raw if file else b""
-    new = edited(found.change, raw)
+    new = edited(found.change, raw, file.value if file else None)
     after = reindexed(checkpoint, found.change.file, new)
     return Mending(after, found.change, names, (raw, new), found.giving_up and not names)
 

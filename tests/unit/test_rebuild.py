@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from shards import Tensors, write_checkpoint, write_index, write_shard
 
-from mtpfix.checkpoint.index import INDEX
+from mtpfix import rebuild as rebuild_file
+from mtpfix.checkpoint.index import INDEX, read_index
 from mtpfix.checkpoint.local import read_local
 from mtpfix.model import Index, IndexChange, Listing
 from mtpfix.rebuild import Rebuild, edited, rebuild, reindexed
@@ -195,6 +196,21 @@ def test_any_map_becomes_any_other(old: dict[str, str], new: dict[str, str], ord
     assert value == {"weight_map": new, "metadata": {}}
     if list(old) == sorted(old):
         assert list(value["weight_map"]) == sorted(new)
+
+
+def test_what_was_parsed_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+
+    def counted(name: str, raw: bytes) -> Any:
+        read.append(raw)
+        return read_index(name, raw)
+
+    monkeypatch.setattr(rebuild_file, "read_index", counted)
+    change = IndexChange(INDEX, (Listing("b", "", "2"),))
+    raw = b'{"weight_map": {"a": "1"}}'
+    new = edited(change, raw, json.loads(raw))
+    assert (new, read) == (b'{"weight_map": {"a": "1", "b": "2"}}', [new])
+    assert edited(change, raw) == new
 
 
 def test_a_hundred_thousand_names(tmp_path: Path) -> None:
