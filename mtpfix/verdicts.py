@@ -369,11 +369,24 @@ def forced(world: World, table: Table) -> Forced | None:
     if world.layer_types is not None and table.judge.engine.name in _READ_LAYER_TYPES[world.layer_types.same_length]:
         return "fails", world.layer_types.words, ""
     if table.judge.part != "draft" or table.judge.view is None:
-        return None
+        return _by_strays(world, table) if table.judge.view else None
     if world.declared == 0 and table.judge.engine.name == "vllm":
         return _NONE_DECLARED
     reading = world.reading(table.judge.engine.name, table.judge.profile.first)
     return _incomplete_draft(world, table, reading.missing) if reading.loadable else _missing_draft(world, table)
+
+
+def _by_strays(world: World, table: Table) -> Forced | None:
+    """What comes of the draft's tensors where the target's loader reads them too."""
+    value = table.fragment.value if table.fragment else {}
+    for fault in faults_of(world, table.judge):
+        if fault.strays and holds_all(fault.when, value, world.config, world.layers):
+            for unit in world.by_part["draft"]:
+                scheme = unit.stored.scheme
+                fits = fault.stored in ("", scheme.kind) and (not fault.schemes or scheme.name in fault.schemes)
+                if fits and fault.modules.find(unit.key, world.layers) is not None:
+                    return fault.verdict, fault.why, fault.error
+    return None
 
 
 def _by_files(world: World, table: Table) -> Forced | None:

@@ -65,6 +65,7 @@ class Fault:
     suffix            a tensor that the module must own for it (`g_idx`), beside what its scheme needs; "": none
     beside_plain      last part of the name of a module next to it that has to be decided plain for it; "": none
     error             the engine's own words, as far as they are known
+    strays            the modules are the draft's, and the target's loader reads them too
     """
 
     modules: PatternMap[bool]
@@ -79,6 +80,7 @@ class Fault:
     why: str
     span: Span
     beside_plain: str = ""
+    strays: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,6 +188,7 @@ def _fault(row: Row) -> Fault:
         why=row["why"],
         span=_span(row),
         beside_plain=row.get("beside_plain", ""),
+        strays=row.get("strays", False),
     )
 
 
