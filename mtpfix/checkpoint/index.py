@@ -62,10 +62,12 @@ def read_index(name: str, raw: bytes) -> tuple[WeightMap, JsonFile, tuple[Proble
             f"{name}: /{WEIGHT_MAP} is no JSON object", subject=name, hint="write the index again from the headers"
         )
     shards: dict[str, str] = {}
+    once: dict[str, str] = {}  # a few names, each of which JSON repeats for thousands of tensors
     for tensor, shard in weight_map.items():
         if not isinstance(shard, str):
             raise _outside(name, tensor, shard, "is no file name")
         shards.setdefault(shard, tensor)
+        weight_map[tensor] = once.setdefault(shard, shard)
     if len(shards) > MOST_FILES:
         message = f"{name}: {len(shards):,} files are named, more than the limit of {MOST_FILES:,}"
         raise UnreadableError(message, subject=name, hint="write the index again from the headers")
