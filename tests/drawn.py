@@ -114,8 +114,9 @@ class Case:
                     for part in ("body", "kept", "draft", "bare")
                 },
             )
-            parts = {name: f"model-0000{rng.randint(1, 3)}-of-00003.safetensors" for name in made.shapes}
-            shards = lambda name: parts.get(name.rpartition(".")[0], "model-00001-of-00003.safetensors")  # noqa: E731
+            # Not numbered as of three: where all fall into one there is no index, and two would be missing.
+            parts = {name: f"model-{rng.randint(1, 3)}.safetensors" for name in made.shapes}
+            shards = lambda name: parts.get(name.rpartition(".")[0], "model-1.safetensors")  # noqa: E731
         return known.build(
             made, self.fmt, ignore, sidecar=sidecar, stored=stored, shard_of=shards, dump=DUMPS[self.style]
         )
