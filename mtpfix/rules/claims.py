@@ -38,7 +38,7 @@ def claims(
     found, left = tuple(found), tuple(left)
     still = {key_of(item): item for item in left}
     fragments = {id(table.judge): table.fragment for table in tables}
-    home = _Home(world, tables, after_plan, _rows_listed((*found, *left)))
+    home = _Home(world, tables, after_plan, left, _rows_listed((*found, *left)))
     out: dict[str, list[Claim]] = {}
     for item in found:
         after = still.pop(key_of(item), None)
@@ -96,9 +96,12 @@ class _Home:
         world: World,
         tables: Sequence[Table],
         after_plan: Sequence[Table],
+        left: Iterable[Mismatch],
         listed: Mapping[int, Sequence[Row]],
     ) -> None:
         self.world = world
+        self._left = frozenset(map(id, left))
+        self._planned = {id(table.judge): table.fragment for table in after_plan}
         self._listed = listed
         self._unlisted_plain: dict[int, frozenset[str]] = {}
         self._bare: dict[int, tuple[Fragment, Mapping[str, Any], dict[Any, Any]]] = {}
@@ -113,7 +116,7 @@ class _Home:
         self._collisions: dict[int, str] = {}
         self._readings: dict[tuple[str, str], set[str]] = {}
         self._broad: dict[tuple[str, str], bool] = {}
-        self._lists: dict[tuple[str, str], tuple[Format | None, ExclusionList | None]] = {}
+        self._lists: dict[tuple[str, str, int], tuple[Format | None, ExclusionList | None]] = {}
         self._entries: dict[int, tuple[str, ...]] = {}
 
     def rule(self, claim: Claim, fragment: Fragment | None) -> str:
@@ -251,7 +254,8 @@ class _Home:
 
     def breaks(self, item: Mismatch, fragment: Fragment | None) -> bool:
         """Whether the engine stops on something in the list that is no text, or on what stands in the list's place."""
-        answer, where = item.answer, self._where(fragment)
+        read = self._planned.get(id(item.judge)) if id(item) in self._left else fragment
+        answer, where = item.answer, self._where(read)  # its places are those of the list that was read
         if where is None or not where.broken or answer.error not in ("TypeError", "AttributeError", "ValueError"):
             return False
         at = answer.cause.pointer.rpartition("/")[2]
@@ -401,7 +405,7 @@ class _Home:
     def _read(self, fragment: Fragment | None) -> tuple[Format | None, ExclusionList | None]:
         if fragment is None:
             return None, None
-        at = (fragment.file, fragment.pointer)
+        at = (fragment.file, fragment.pointer, id(fragment.value))
         if at not in self._lists:
             self._lists[at] = list_in(self.world, fragment.value)
             where = self._lists[at][1]

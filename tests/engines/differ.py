@@ -57,7 +57,7 @@ def _other_tensors(record: Record, made: Model) -> dict[str, tuple[str, tuple[in
     return {
         name: spec
         for name, spec in found.items()
-        if name.rpartition(".")[0] not in made.shapes or name.endswith((".bias", "e_score_correction_bias"))
+        if name.rpartition(".")[0] not in made.shapes or name.endswith((".bias", "_bias"))
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from checkpoints import ABSENT, MODELS, build, glm5_next, qwen3_5, rewritten
+from checkpoints import ABSENT, MODELS, build, glm4_moe, glm5_next, qwen3_5, rewritten, right_list
 from recorded import MAKERS, recorded
 
 from mtpfix.analysis import analyse
@@ -510,3 +510,12 @@ def test_shards_that_harm_together_do_not_come_one_by_one() -> None:
     added = [entry for edit in report.plan.edits if edit.file == "config.json" for entry in edit.value]
     assert "mtp.fc" in added
     assert not {f"model.{name}" for name in shards}.intersection(added)
+
+
+def test_an_entry_that_comes_where_a_broken_one_stood_is_none() -> None:
+    """Listed experts get the method of linears in SGLang's W8A8 INT8, with the entry that is no text or without it
+    (sglang-0.5.23 srt/layers/quantization/w8a8_int8.py:111): what stays is the engine's fault, not the list's."""
+    made = glm4_moe()
+    report = analyse(build(made, "w8a8-int8", [*right_list(made, "w8a8-int8"), ["lm_head"]]), scope="mtp")
+    assert report.plan.edits
+    assert {finding.rule for finding in report.findings if finding.fix != "safe"} == {"MTP008"}
