@@ -56,8 +56,10 @@ def claims(
             out.setdefault(home.rule(rest, fragment), []).append(rest)
     for lost in _by_judge(still.values()):
         name = next((home.clash(item) for item in lost if home.clash(item)), "")
-        if name:
-            out.setdefault("MTP015", []).extend(Claim(item, False, collision=name) for item in lost)
+        fragment = fragments[id(lost[0].judge)]
+        for item in lost:
+            claim = Claim(item, False, collision=name)
+            out.setdefault("MTP015" if name else home.rule(claim, fragment), []).append(claim)
     return out
 
 

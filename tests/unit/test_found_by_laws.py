@@ -519,3 +519,21 @@ def test_an_entry_that_comes_where_a_broken_one_stood_is_none() -> None:
     report = analyse(build(made, "w8a8-int8", [*right_list(made, "w8a8-int8"), ["lm_head"]]), scope="mtp")
     assert report.plan.edits
     assert {finding.rule for finding in report.findings if finding.fix != "safe"} == {"MTP008"}
+
+
+def test_what_a_lost_draft_had_by_accident_and_loses_by_the_plan_is_told() -> None:
+    """Shards of one linear that are stored unlike each other load nowhere. What the entry `0` made plain in older
+    releases of SGLang is quantized there once it goes, and is told as what stays."""
+    made = MODELS["qwen3_next"]()
+    target = {name: shape for name, shape in made.kept.items() if "mlp." not in name}  # no name that the draft asks too
+    made = replace(made, kept=target, body={name: made.body[name] for name in made.body if "mlp.shared" not in name})
+    attention = "mtp.layers.0.self_attn"
+    packed = (f"{attention}.q_proj", f"{attention}.o_proj", "mtp.layers.0.mlp.experts.0.gate_proj")
+    stored = dict.fromkeys((*packed, "mtp.layers.0.mlp.experts.1.down_proj"), "fp8-channel")
+    listed = ["model.layers.0.linear_attn.in_proj_qkvz", "mtp.layers.0.*", "fc", "model.layers.0.*", "0"]
+    report = analyse(build(made, "fbgemm-fp8", listed, stored=stored), scope="all")
+    assert ("remove", "/quantization_config/modules_to_not_convert/4") in {
+        (edit.op, edit.pointer) for edit in report.plan.edits
+    }
+    told = [found for found in report.findings if found.fix == "none" and f"{attention}.k_proj" in found.modules]
+    assert {"sglang", "sglang<0.5.16"} & {engine for found in told for engine in found.engines}
