@@ -537,3 +537,14 @@ def test_what_a_lost_draft_had_by_accident_and_loses_by_the_plan_is_told() -> No
     }
     told = [found for found in report.findings if found.fix == "none" and f"{attention}.k_proj" in found.modules]
     assert {"sglang", "sglang<0.5.16"} & {engine for found in told for engine in found.engines}
+
+
+def test_an_entry_is_told_where_it_stands_though_a_class_makes_another_config_of_the_file() -> None:
+    """vLLM makes an fp8 config of a Quark export of DeepSeek-V4 (vllm-0.27.0 models/deepseek_v4/quant_config.py:29):
+    what its list holds stands in the `exclude` of the file, with or without what is no text before it."""
+    made = recorded("deepseek_v4")
+    listed = [None, "layers.0.attn.wq_a"]
+    report = analyse(build(made, "quark", listed, stored={"layers.0.attn.wq_a": "bf16"}), scope="all")
+    places = {place.pointer for found in report.findings for place in found.locations}
+    assert not any("ignored_layers" in place for place in places)
+    assert "/quantization_config/exclude/1" in places

@@ -19,13 +19,18 @@ from mtpfix.engines.vllm.switches import on
 from mtpfix.model import Answer, Layer, Mapper
 
 _LIST_KEYS = ("ignored_layers", "modules_to_not_convert")
+# What the class makes of a Quark MXFP4 export of DeepSeek-V4, but for its list.
+_FROM_QUARK = {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
 _EXPERTS = re.compile(r"(?:^|\.)layers\.(\d+)\.ffn\.experts$")
 
 
 class Fp8:
     """An fp8 config: linears and experts are quantized unless the list names them."""
 
-    def __init__(self, query: MatchQuery, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, query: MatchQuery, config: Mapping[str, Any] | None = None, entries: tuple[Entry, ...] = ()
+    ) -> None:
+        """`config`, and `entries` in the place of its list: what a class makes of the file's own."""
         config = query.config if config is None else config
         self._block = config.get("weight_block_size")
         self._experts_as = config.get("store_dtype") if on("fp8-mxfp4-experts", query.release) else None
@@ -37,7 +42,7 @@ class Fp8:
         chosen = on("match-mode", query.release) and self._block is not None
         mode = query.options.get("match_mode", "exact") if chosen else "exact"
         fused_name = on("fused-name", query.release)
-        made = partial(_searched, query, config, mappers, mode)
+        made = partial(_searched, query, config, mappers, mode, entries)
         match, experts = query.once(("vllm fp8", mappers, mode), made) if config is query.config else made()
         self._skipped = SkipList(match, query.packed, experts=experts, fused_name=fused_name)
 
@@ -68,10 +73,11 @@ def _declared_experts(config: Mapping[str, Any], options: Mapping[str, str]) -> 
 
 
 def _searched(
-    query: MatchQuery, config: Mapping[str, Any], mappers: Sequence[Mapper], mode: str
+    query: MatchQuery, config: Mapping[str, Any], mappers: Sequence[Mapper], mode: str, made_of: tuple[Entry, ...]
 ) -> tuple[Find, Holding | None]:
     own = config is query.config
-    entries = under(query.once(("vllm fp8 list",), lambda: _listed(config)) if own else _listed(config), mappers)
+    listed_as = query.once(("vllm fp8 list",), lambda: _listed(config)) if own else made_of
+    entries = under(listed_as, mappers)
     made = partial(searched, entries, mode)
     return query.once(("vllm fp8 entries", entries, mode), made) if are_texts(entries) else made()
 
@@ -98,8 +104,10 @@ class DeepseekV4(Fp8):
     def __init__(self, query: MatchQuery) -> None:
         release = query.release
         quark = on("dsv4-quark", release) and query.config.get("quant_method") == "quark"
-        config = _from_quark(query.config) if quark else query.config
-        super().__init__(query, config)
+        if quark:
+            super().__init__(query, _FROM_QUARK, _excluded(query.config))
+        else:
+            super().__init__(query)
         expert_dtype = query.options.get("expert_dtype", "fp4") if on("dsv4-expert-dtype", release) else "fp4"
         if expert_dtype not in ("fp4", "fp8"):
             raise Refusal("ValueError", f"unsupported expert_dtype {expert_dtype}")
@@ -129,14 +137,10 @@ class DeepseekV4(Fp8):
         return any(fnmatch.fnmatchcase(f"{layer}.ffn.experts", pattern) for pattern in self._ignored)
 
 
-def _from_quark(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A Quark MXFP4 export of DeepSeek-V4 as the fp8 config that the engine makes of it; the list keeps its places."""
-    return {
-        "quant_method": "fp8",
-        "activation_scheme": "dynamic",
-        "weight_block_size": [128, 128],
-        "ignored_layers": [name for name in config.get("exclude") or [] if isinstance(name, str)],
-    }
+def _excluded(config: Mapping[str, Any]) -> tuple[Entry, ...]:
+    """The texts of Quark's list, which are the fp8 config's; each in its place in the file."""
+    entries = read(config.get("exclude") or [], "/exclude")
+    return tuple(entry for entry in entries if isinstance(entry.name, str))
 
 
 def build(query: MatchQuery) -> Decider:
