@@ -64,7 +64,7 @@ def claims(
 
 
 def _by_judge(found: Iterable[Mismatch]) -> Iterable[list[Mismatch]]:
-    """What a plan takes from a draft that had it by accident, under names that are the target's."""
+    """What a plan takes from a draft that is lost anyway and had it by accident."""
     out: dict[int, list[Mismatch]] = {}
     for item in found:
         if item.judge.part == "draft" and item.kind == "unlisted":

@@ -28,7 +28,7 @@ class Fp8:
     """An fp8 config: linears and experts are quantized unless the list names them."""
 
     def __init__(
-        self, query: MatchQuery, config: Mapping[str, Any] | None = None, entries: tuple[Entry, ...] = ()
+        self, query: MatchQuery, config: Mapping[str, Any] | None = None, entries: tuple[Entry, ...] | None = None
     ) -> None:
         """`config`, and `entries` in the place of its list: what a class makes of the file's own."""
         config = query.config if config is None else config
@@ -42,8 +42,8 @@ class Fp8:
         chosen = on("match-mode", query.release) and self._block is not None
         mode = query.options.get("match_mode", "exact") if chosen else "exact"
         fused_name = on("fused-name", query.release)
-        made = partial(_searched, query, config, mappers, mode, entries)
-        match, experts = query.once(("vllm fp8", mappers, mode), made) if config is query.config else made()
+        made = partial(_searched, query, entries, mappers, mode)
+        match, experts = query.once(("vllm fp8", mappers, mode), made) if entries is None else made()
         self._skipped = SkipList(match, query.packed, experts=experts, fused_name=fused_name)
 
     def decide(self, runtime: str, layer: Layer, projections: tuple[str, ...]) -> Answer:
@@ -73,11 +73,11 @@ def _declared_experts(config: Mapping[str, Any], options: Mapping[str, str]) -> 
 
 
 def _searched(
-    query: MatchQuery, config: Mapping[str, Any], mappers: Sequence[Mapper], mode: str, made_of: tuple[Entry, ...]
+    query: MatchQuery, entries: tuple[Entry, ...] | None, mappers: Sequence[Mapper], mode: str
 ) -> tuple[Find, Holding | None]:
-    own = config is query.config
-    listed_as = query.once(("vllm fp8 list",), lambda: _listed(config)) if own else made_of
-    entries = under(listed_as, mappers)
+    if entries is None:
+        entries = query.once(("vllm fp8 list",), lambda: _listed(query.config))
+    entries = under(entries, mappers)
     made = partial(searched, entries, mode)
     return query.once(("vllm fp8 entries", entries, mode), made) if are_texts(entries) else made()
 
