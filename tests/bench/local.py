@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.bench.process import MTPFIX, READER, ROOT, Command, goal, in_turn, table
 
-CHECK, FLOOR, FAST = "mtpfix check", "floor: json", "floor: msgspec"
+CHECK, FLOOR = "mtpfix check", "floor: "
 RATIO, MEGABYTES = 1.5, 120
 LARGE = 100_000  # tensors; beside those of a smaller checkpoint the start of a process counts
 FORGE = (
@@ -45,7 +45,7 @@ def compare(name: str, rounds: int, **size: int) -> None:
         runs = in_turn(dict(_commands(folder)), rounds)
         print(table(runs))
         check = runs[CHECK]
-        for name in (FLOOR, FAST) if FAST in runs else (FLOOR,):
+        for name in (name for name in runs if name.startswith(FLOOR)):
             wall, cpu = check.wall / runs[name].wall, check.cpu / runs[name].cpu
             said = (
                 goal(f"wall time, times {name}", wall, RATIO)
@@ -58,10 +58,10 @@ def compare(name: str, rounds: int, **size: int) -> None:
 
 def _commands(folder: str) -> Iterator[tuple[str, Command]]:
     yield CHECK, [*MTPFIX, "check", folder]
-    yield FLOOR, [*READER, folder, "json"]
-    for parser in ("msgspec", "orjson"):
+    for parser in ("json", "msgspec", "orjson"):
         if find_spec(parser):
-            yield f"floor: {parser}", [*READER, folder, parser]
+            yield f"{FLOOR}{parser}", [*READER, folder, parser]
+            yield f"{FLOOR}{parser}, gc off", [*READER, folder, parser, "nogc"]
     if find_spec("safetensors"):
         yield "safetensors.safe_open", [*READER, folder, "safe_open"]
     yield "huggingface_hub, local", [*READER, folder, "huggingface_hub"]

@@ -1,13 +1,15 @@
 """What is compared with: a process that reads the headers of a checkpoint in one way and does nothing else.
 
-    python tests/bench/reader.py DIR json | msgspec | orjson | safe_open | huggingface_hub
+    python tests/bench/reader.py DIR json | msgspec | orjson | safe_open | huggingface_hub [nogc]
 
 The first three open each file and parse its header: the floor. `safe_open` is the safetensors library's own reader,
-`huggingface_hub` its reader of a local checkpoint. Prints the number of tensors.
+`huggingface_hub` its reader of a local checkpoint. With `nogc` Python looks for no garbage meanwhile. Prints the number
+of tensors.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -61,7 +63,9 @@ def by_the_hub(folder: str) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 4) or sys.argv[3:] not in ([], ["nogc"]):
         sys.exit(__doc__)
-    folder, way = sys.argv[1:]
+    folder, way, *without = sys.argv[1:]
+    if without:
+        gc.disable()
     print({"safe_open": safe_opened, "huggingface_hub": by_the_hub}.get(way, lambda path: parsed(path, way))(folder))
