@@ -73,8 +73,8 @@ def _spelled(char: str) -> str:
     if char == "'":  # in a shell it stands between quotes of the other kind
         ways.insert(0, rf"(?:{_SLASH}{{0,4}}(?:['\"]|&(?:amp;){{0,4}}(?:#x27|#39|quot);)){{5}}")
     if char == "\\":
-        return f"(?i:{'|'.join(ways)}){{1,{_DEEP}}}+"
-    return rf"(?i:{_SLASH}{{0,{_DEEP}}}+(?:{'|'.join(ways)}))"
+        return f"(?i:{late.possessive('|'.join(ways), f'{{1,{_DEEP}}}')})"
+    return rf"(?i:{late.possessive(_SLASH, f'{{0,{_DEEP}}}')}(?:{'|'.join(ways)}))"
 
 
 def learn(*secrets: str) -> None:

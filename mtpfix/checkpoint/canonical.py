@@ -21,6 +21,7 @@ from collections.abc import Iterable, Iterator
 from mtpfix.checkpoint.experts import LOOSE, TIGHT, Experts, Run, Seen
 from mtpfix.checkpoint.headers import DTYPE_BITS, METADATA, byte_size
 from mtpfix.frozen import NamedTuple
+from mtpfix.late import possessive
 from mtpfix.model import Cell
 from mtpfix.modules import Block, Cells, expert_of
 from mtpfix.names import is_plain
@@ -35,7 +36,9 @@ MAX_PIECE = 1 << 20  # characters from tensor to tensor: more is blanks, which w
 _CHARACTER = r'[^"\\\x00-\x1f]'
 _STRING = f'"{_CHARACTER}*+"'  # possessive: a million of them leave nothing to come back to
 _NUMBER = "(?:0|[1-9][0-9]{0,18})"
-_METADATA = re.compile(rf'\{{"{METADATA}": ?\{{(?:{_STRING}: ?{_STRING}(?:, ?{_STRING}: ?{_STRING})*+)?+\}}, ?"')
+_PAIR = f"{_STRING}: ?{_STRING}"
+_PAIRS = possessive(_PAIR + possessive(f", ?{_PAIR}", "*"), "?")
+_METADATA = re.compile(rf'\{{"{METADATA}": ?\{{{_PAIRS}\}}, ?"')
 _TAIL = re.compile(
     rf'({_CHARACTER}*)" *: ?\{{"dtype": ?"([A-Z0-9_]+)", ?"shape": ?\[((?:{_NUMBER}(?:, ?{_NUMBER})*)?)\]'
     ', ?"data_offsets": ?'

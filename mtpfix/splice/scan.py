@@ -11,9 +11,11 @@ from mtpfix.errors import UnreadableError
 
 _NOT_JSON = "Mend the spot: JSON has no comments, no trailing commas and double quotes only."
 _WS = r"[ \t\n\r]*+"
-STRING = r'"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+"'
+_PLAIN = r'[^"\\\x00-\x1f]*+'
+_ESCAPES = late.possessive(r'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})' + _PLAIN, "*")
+STRING = f'"{_PLAIN}{_ESCAPES}"'
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?"
-_QUOTED = r'"(?:[^"\\]++|\\.)*+"'  # in text that is known to be right
+_QUOTED = '"' + late.possessive(r'[^"\\]++|\\.', "*") + '"'  # in text that is known to be right
 _SCALAR = rf"(?:{STRING}|{_NUMBER}|true|false|null|NaN|-?Infinity)"
 # Scanning: in an object the name and its colon; an item up to the end of its value or, in group 1, its opening bracket.
 _NAME = late.pattern(rf"{_WS}{STRING}{_WS}:")
@@ -27,7 +29,8 @@ _RUN = {
 }
 # A member that is an object of plain members, with the comma behind it; group 1 is that object up to its last bracket.
 _MEMBER = rf"{_WS}{STRING}{_WS}:{_WS}{_SCALAR}{_WS}"
-_HELD = late.pattern(rf"{_WS}{STRING}{_WS}:{_WS}(\{{(?:{_MEMBER}(?:,{_MEMBER}){{0,50}}+|{_WS}))\}}{_WS},")
+_MEMBERS = _MEMBER + late.possessive(f",{_MEMBER}", "{0,50}")
+_HELD = late.pattern(rf"{_WS}{STRING}{_WS}:{_WS}(\{{(?:{_MEMBERS}|{_WS}))\}}{_WS},")
 # Splitting, in text that is known to be right: group 1 is where an entry starts, group 2 where its value does.
 _VALUE = rf'(?:{_QUOTED}|[^" \t\n\r,:\[\]{{}}]++|[\[{{])'
 _ENTRY = {

@@ -248,3 +248,14 @@ def test_experts_without_a_number_are_modules_like_others(numbers: tuple[str, ..
     assert {name: tuple(cells) for name, cells in folded.modules.items()} == {
         name.removesuffix(".weight"): (("weight", *spec),) for name, spec in rows.items()
     }
+
+
+@pytest.mark.parametrize("metadata", ['"a":"b",', '"a":', '"', '"a"', '"a":"b","c"', '"a":"b","c":', '"a":"\\u"'])
+def test_half_of_a_pair_of_metadata(metadata: str) -> None:
+    """The fast way leaves to the careful one what it does not know, and both refuse what the library does."""
+    rest = '"t.weight": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}'
+    raw, whole = (f'{{"__metadata__": {{{pairs}}}, {rest}'.encode() for pairs in (metadata, '"a":"b","c":"d"'))
+    with pytest.raises(SafetensorError):
+        deserialize(len(raw).to_bytes(8, "little") + raw + bytes(4))
+    assert fold(raw, 4, Tails()) is None
+    assert fold(whole, 4, Tails()) is not None

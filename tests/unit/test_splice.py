@@ -234,3 +234,12 @@ def test_time_grows_with_the_file_not_with_the_edits() -> None:
     value = json.loads(spliced)
     assert (len(value["ignore"]), len(value["map"])) == (51_000, 49_000)
     assert spliced == json.dumps(value, indent=2).encode()
+
+
+@pytest.mark.parametrize("half", ['"b":', '"b"', '"b', "", '"b":1,', '"b":"\\u'])
+def test_half_of_a_member_in_a_long_text(half: str) -> None:
+    """Objects of plain members are read at once there, as far as they are right."""
+    filler = ", ".join(f'"m{at}": {{"a": 1}}' for at in range(3000))
+    raw = f'{{{filler}, "x": {{"a": 1,{half}}}, "y": 12345}}'.encode()
+    with pytest.raises(UnreadableError):
+        splice(raw, [replace("/y", 1)])
