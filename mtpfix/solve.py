@@ -270,7 +270,7 @@ class Solver:
         added = self._faithful(removed, found.added)
         if removed or added or not self._settled():
             added = self._aliases(removed, added)
-        added = self._pruned(removed, added)
+        added = self._pruned(removed, self._owned(removed, added))
         removed, added = self._cancelled(removed, added)
         after = self._try(removed, self._entries(added))
         if self._faults(after) >= self._faults(before) or self._harmed(before, after):
@@ -454,7 +454,7 @@ class Solver:
             for (at, row, old), (_, _, new) in zip(self._pairs(before), self._pairs(after), strict=True)
             if self._leaves[at] or old.decision != new.decision or old.scheme != new.scheme
             if (at not in self._ceded and self._wrong(at, row, new, after) and not self._wrong(at, row, old, before))
-            or (not row.unit.stored.plain and old.decision == "quantized" and contradicts(row.unit, new))
+            or (not row.unit.stored.plain and _taken(old, new))
         )
         first = next(harmed, None)
         if first is not None:
@@ -481,7 +481,7 @@ class Solver:
         goes only where it was meant for a module that is decided wrongly, and no engine makes sense of it.
         """
         missing = self._missing_names(self.base)
-        cited = self._named
+        cited = self._deciding(self.base)
         texts = {
             entry
             for _, entry in self._live
@@ -490,13 +490,15 @@ class Solver:
         self.told_apart = self.told_apart or self.alike.told_apart(texts)
         broken = self._breaking()
         patience = max(TURNS * SHORT // max(len(self.where.entries), SHORT), 2)
+        named = set(cited)
         for turn in range(3 * patience):  # no list of a model's hides an entry behind as many others
             removed = (*broken, *_places(self.where, texts))
             new = self._bad(removed) - texts
             if not new:
                 break
+            named |= self._deciding(self._try(removed, ()))
             texts |= self._kin(new) if turn > patience else new
-        return (*broken, *_places(self.where, texts - self._vain(removed, texts)))
+        return (*broken, *_places(self.where, texts - self._vain(removed, texts & named)))
 
     def _kin(self, texts: set[str]) -> set[str]:
         """Entries that differ from some in the number of an expert alone, since a list may name thousands one by one;
@@ -516,17 +518,17 @@ class Solver:
         goes_on = any(old.decision == "error" != new.decision for old, new in _differing(self.base, without))
         return broken if goes_on or self._faults(without) < self._faults(self.base) else ()
 
-    def _vain(self, removed: tuple[int, ...], texts: set[str]) -> set[str]:
-        """Entries that go for nothing: every module that they made plain is built in a scheme that does not fit it.
+    def _vain(self, removed: tuple[int, ...], named: set[str]) -> set[str]:
+        """Of entries that decide something those that go for nothing: every module that they made plain is built in a
+        scheme that does not fit it.
 
         One that stays may be at fault for more once the others have gone: that is asked until no more are useful.
         """
         state = self._try(removed, ())
-        vain = texts & self._named
-        kept, useful = self.base, set(vain)
+        vain, kept, useful = named, self.base, named
         while useful and vain:
             useful = vain & self._useful(kept, state)
-            vain -= useful
+            vain = vain - useful
             stays = set(_places(self.where, vain))
             kept = self._try((at for at in removed if at not in stays), ())
         return vain
@@ -540,10 +542,9 @@ class Solver:
             if old.decision != "plain" or row.unit.stored.plain or not self._misfits(at, row, new, state)
         }
 
-    @cached_property
-    def _named(self) -> frozenset[str]:
+    def _deciding(self, state: Verdicts) -> frozenset[str]:
         """The entries that decide anything in any engine."""
-        pairs = self._pairs(self.base)
+        pairs = self._pairs(state)
         return frozenset(entry for at, row, answer in pairs for entry in _cited(self.judges[at], row, answer))
 
     def _misfits(self, at: int, row: Row, answer: Answer, state: Verdicts) -> bool:
@@ -800,6 +801,23 @@ class Solver:
                 added = trial if fits else added
         return added
 
+    def _owned(self, removed: tuple[int, ...], added: tuple[Added, ...]) -> tuple[Added, ...]:
+        """The entries, and those for what others mend alone, where the checkpoint's own names do no harm any more.
+
+        A shard's name may do harm as long as another's is not there.
+        """
+        if all(item.role == "faithful" for item in added):
+            return added
+        mended = self._mended(self._try(removed, ()), self._try(removed, self._entries(added)))
+        listed = zip(self.where.places, self.where.entries, strict=True)
+        kept = tuple(entry for place, entry in listed if place not in removed)
+        for depth in (0, *_LEVELS):
+            choices = self._choices((*kept, *self._entries(added)), mended, set(), depth)
+            if not choices or self._spent > MOST_DECISIONS // 2:
+                break
+            added = self._accepted(removed, added, choices)
+        return added
+
     def _short(self, at: int, state: Verdicts) -> bool:
         """Whether a judge would still build something quantized that is stored plain."""
         rows = zip(self.judges[at].rows, state[at], strict=True)
@@ -993,6 +1011,16 @@ def _has_only(known: frozenset[str], text: str) -> bool:
     if "*" not in text and "experts." not in text:
         return known.issuperset(filter(None, text.split(".")))
     return known.issuperset(_words(text))
+
+
+def _taken(old: Answer, new: Answer) -> bool:
+    """Whether a module that is not stored plain is newly built plain, or stopped on.
+
+    An engine that stopped on the shards of a fused module told of it at least.
+    """
+    if old.decision == "error":
+        return new.decision == "plain" and "shards of" in old.cause.rule
+    return old.decision == "quantized" != new.decision
 
 
 def _halves(answer: Answer) -> bool:

@@ -46,10 +46,10 @@ def claims(
         same = _alike(item, after) and home.breaks(item, fragment) is (
             after is not None and home.breaks(after, fragment)
         )
-        at_fault = home.entry_at_fault(item, fragment)
-        if same and after and after.answer.cause.entry != item.answer.cause.entry:  # what was at fault goes in vain
-            at_fault = stays if (stays := home.entry_that_stays(after, fragment))[0] else at_fault
-        claim = Claim(item, not same, *at_fault, home.collision(item.judge), home.beside(item, fragment))
+        told, at_fault = item, home.entry_at_fault(item, fragment)
+        if same and after and (stays := home.entry_that_stays(after, fragment))[0]:  # what was at fault goes in vain
+            told, at_fault = after, stays
+        claim = Claim(told, not same, *at_fault, home.collision(item.judge), home.beside(item, fragment))
         out.setdefault(home.rule(claim, fragment), []).append(claim)
         if after is not None and not same:
             rest = Claim(after, False, *home.entry_that_stays(after, fragment), beside=home.beside(after, fragment))
@@ -64,10 +64,11 @@ def claims(
 
 
 def _by_judge(found: Iterable[Mismatch]) -> Iterable[list[Mismatch]]:
-    """What a plan takes from a draft that is lost anyway and had it by accident."""
+    """What a plan takes from a draft that is lost anyway and had it by accident; and what a class that could not load
+    a part comes to stop on once another module of it is right (SGLang's sizes of blocks beside a plain down_proj)."""
     out: dict[int, list[Mismatch]] = {}
     for item in found:
-        if item.judge.part == "draft" and item.kind == "unlisted":
+        if item.kind == "fault" or (item.judge.part == "draft" and item.kind == "unlisted"):
             out.setdefault(id(item.judge), []).append(item)
     return out.values()
 
@@ -177,10 +178,10 @@ class _Home:
 
     def entry_that_stays(self, item: Mismatch, fragment: Fragment | None) -> tuple[Location | None, str]:
         """The place, before the plan, of an entry that is still at fault after it; nothing for one that comes."""
-        entry = item.answer.cause.entry
-        if not entry or fragment is None or self.plain_anyhow(item, fragment):
+        entry, planned = item.answer.cause.entry, self._planned.get(id(item.judge))
+        if not entry or fragment is None or planned is None or self.plain_anyhow(item, fragment):
             return None, ""
-        return self._listed_at(self._own(item, fragment) or entry, fragment)
+        return self._listed_at(self._own(item, planned) or entry, fragment)
 
     def _own(self, item: Mismatch, fragment: Fragment) -> str:
         """The entry for a shard of a fused module that is listed where the engine cites the first shard's, or ""."""

@@ -144,22 +144,34 @@ def test_a_shard_that_is_described_is_not_described_twice() -> None:
     assert {edit.op for edit in report.plan.edits} == {"add"}
 
 
+QKVR = tuple(f"model.mtp.layers.0.transformer_block.attn.{name}" for name in ("wq_du", "wk_dv", "wv_dv", "wr_du"))
+
+
 def test_a_listed_shard_is_at_fault_itself_and_not_the_first_of_its_linear() -> None:
     """vLLM goes by all shards of a fused linear and knows no entry but the first shard's for it (vllm-0.33.0
-    quantization/utils/quant_utils.py:596-693). Beside a shard that is stored quantized the others are to be listed;
-    the entry that is wrong, before the plan and after, is the one for the quantized shard."""
+    quantization/utils/quant_utils.py:596-693). The entry that is wrong, before the plan and after, is the one for the
+    shard that is stored quantized."""
     made = MAKERS["inkling"](layers=2, experts=2, drafts=1)
-    wrong = "model.mtp.layers.0.transformer_block.attn.wv_dv"
-    checkpoint = build(made, "mxfp8-method", [*made.kept, wrong], stored={wrong: "mxfp8"})
+    checkpoint = build(made, "mxfp8-method", [*made.kept, *QKVR], stored={QKVR[2]: "mxfp8"})
     first = analyse(checkpoint, scope="all")
     second = analyse(rewritten(checkpoint, first.plan.after), scope="all")
-    assert "model.mtp.layers.0.transformer_block.attn.wq_du" in {edit.value for edit in first.plan.edits}
     for report in (first, second):
         found = [finding for finding in report.findings if finding.rule in ("MTP004", "MTP005")]
         assert [finding.rule for finding in found] == ["MTP005"]
-        assert found[0].modules == (wrong,)
+        assert found[0].modules == (QKVR[2],)
         places = {place.pointer for place in found[0].locations}
-        assert places == {f"/quantization_config/ignored_layers/{len(made.kept)}"}
+        assert places == {f"/quantization_config/ignored_layers/{len(made.kept) + 2}"}
+
+
+def test_an_engine_that_stops_on_shards_is_not_made_to_build_a_quantized_one_plain() -> None:
+    """vLLM stops where some shards of a fused linear are listed (vllm-0.33.0 quantization/utils/quant_utils.py:596);
+    with the plain ones listed beside the quantized one it would build all of them plain."""
+    made = MAKERS["inkling"](layers=2, experts=2, drafts=1)
+    checkpoint = build(made, "mxfp8-method", [*made.kept, QKVR[2]], stored={QKVR[2]: "mxfp8"})
+    report = analyse(checkpoint, scope="all")
+    assert report.status == "partly-fixable"
+    assert not {edit.value for edit in report.plan.edits} & set(QKVR)
+    assert {finding.fix for finding in report.findings if finding.rule == "MTP010"} == {"none"}
 
 
 @pytest.mark.parametrize("times", [1, 2])
