@@ -560,3 +560,74 @@ def test_an_entry_is_told_where_it_stands_though_a_class_makes_another_config_of
     places = {place.pointer for found in report.findings for place in found.locations}
     assert not any("ignored_layers" in place for place in places)
     assert "/quantization_config/exclude/1" in places
+
+
+def test_what_is_mended_by_a_name_without_the_wrapper_gets_its_own_name_too() -> None:
+    """A shard's own name does harm as long as the name of another one without the wrapper is not there."""
+    mixed = ("language_model.layers.2.mlp.experts.1.gate_proj", "language_model.layers.3.mlp.shared_experts.gate_proj")
+    listed = ["model.language_model.layers.1.self_attn.kv_b_proj", *["model.language_model.layers.3*"] * 2]
+    made = glm5_next(layers=2, experts=2, drafts=2)
+    report = analyse(
+        build(made, "modelopt-fp8", listed, stored={f"model.{name}": "fp8" for name in mixed}), scope="all"
+    )
+    added = {edit.value for edit in report.plan.edits if edit.file == "config.json"}
+    shared = "layers.2.mlp.shared_experts.down_proj"
+    assert {f"model.{shared}", f"model.language_model.{shared}"} <= added
+
+
+def test_an_entry_that_goes_for_nothing_stays_in_either_order() -> None:
+    """A LongCat draft in NVFP4 that no engine loads: its module is named twice, by an entry of the target's, which
+    gets a wider one, and by one that serves nobody."""
+    names = [f"model.layers.1.self_attn.{name}" for name in ("0.kv_b_proj", "0.q_b_proj", "1.kv_b_proj")]
+    made = recorded("longcat_flash")
+    made = replace(made, body={name: made.body[name] for name in names}, kept={"lm_head": made.kept["lm_head"]})
+    stored = dict.fromkeys(made.draft, "nvfp4-w4a16") | dict.fromkeys(names, "bf16")
+    vain = "model.decoder.self_attn.q_b_proj"
+    others = ("0", "model.mtp.layers.0.transformer_layer.mlp.up_proj", "mtp.layers.0*", "model.layers.0.*")
+    for listed in (["lm_head", *names, vain, *others], ["lm_head", vain, *names, *others]):
+        report = analyse(build(made, "w4a16-nvfp4", listed, sidecar=ABSENT, stored=stored), scope="all")
+        removed = {listed[int(edit.pointer.rpartition("/")[2])] for edit in report.plan.edits if edit.op == "remove"}
+        assert removed == set(names)
+
+
+def test_what_stays_is_told_by_the_entry_that_stays() -> None:
+    """`model` hides the entry for a shard beside one that is stored quantized; it goes, and the shards stay unlike."""
+    linear = "model.language_model.layers.0.linear_attn"
+    made = MAKERS["intern_s2_preview"]()
+    listed = [*(name for name in made.kept if not name.endswith("in_proj_z")), "model"]
+    checkpoint = build(made, "awq", listed, stored={f"{linear}.in_proj_z": "awq4"})
+    first = analyse(checkpoint, scope="all")
+    second = analyse(rewritten(checkpoint, first.plan.after), scope="all")
+    assert {"MTP010"} <= {found.rule for found in first.findings if found.fix == "none"}
+    for report in (first, second):
+        stays = [found for found in report.findings if found.fix != "safe" and f"{linear}.in_proj_z" in found.modules]
+        assert {found.rule for found in stays} == {"MTP008", "MTP010"}
+
+
+def test_an_alias_of_the_draft_does_not_make_a_quantized_shard_of_the_target_plain() -> None:
+    """vLLM asks for MiniMax-M3's draft as model.layers.0, and AutoRound's rules are searched for anywhere in a name:
+    one for `qkv_proj` would take the target's, on whose shards vLLM stops (vllm-0.33.0 quantization/inc.py)."""
+    made = recorded("minimax_m3")
+    attention = "language_model.model.layers.0.self_attn"
+    listed = ["language_model.lm_head", *(f"{attention}.{name}_proj" for name in "kov")]
+    listed += [r".*language_model\\.model\\.mtp\\.layers\\.0\\..*"]
+    report = analyse(build(made, "auto-round", listed, stored={f"{attention}.q_proj": "gptq4"}), scope="mtp")
+    assert report.plan.edits
+    assert not [edit for edit in report.plan.edits if edit.pointer.endswith("qkv_proj")]
+    assert {"MTP010"} == {found.rule for found in report.findings if f"{attention}.q_proj" in found.modules}
+
+
+def test_what_a_class_stops_on_once_another_module_is_right_is_told_before() -> None:
+    """SGLang compares the sizes of blocks of a shared expert's gate and up with those of down_proj, which has none
+    where it is plain (sglang-0.5.23 srt/models/deepseek_v2.py)."""
+    made = recorded("gigachat3_5")
+    plain = [name for name in made.body if ".1.mlp.experts." in name] + ["model.layers.1.mlp.shared_experts.down_proj"]
+    stored = {**dict.fromkeys(plain, "bf16"), "model.layers.3.eh_proj": "fp8-channel"}
+    checkpoint = build(made, "ct-fp8", ABSENT, stored=stored)
+    first = analyse(checkpoint, scope="mtp")
+    second = analyse(rewritten(checkpoint, first.plan.after), scope="mtp")
+    for report in (first, second):
+        told = [found for found in report.findings if found.fix == "none" and found.rule == "MTP008"]
+        assert [found.modules for found in told] == [
+            tuple(f"model.layers.1.mlp.shared_experts.{name}_proj" for name in ("gate", "up"))
+        ]
