@@ -524,13 +524,13 @@ class Solver:
 
         One that stays may be at fault for more once the others have gone: that is asked until no more are useful.
         """
-        state = self._try(removed, ())
-        vain, kept, useful = named, self.base, named
-        while useful and vain:
-            useful = vain & self._useful(kept, state)
-            vain = vain - useful
+        state, vain = self._try(removed, ()), named
+        while vain:
             stays = set(_places(self.where, vain))
-            kept = self._try((at for at in removed if at not in stays), ())
+            useful = vain & self._useful(self._try((at for at in removed if at not in stays), ()), state)
+            if not useful:
+                break
+            vain = vain - useful
         return vain
 
     def _useful(self, kept: Verdicts, state: Verdicts) -> set[str]:
