@@ -1016,10 +1016,10 @@ def _has_only(known: frozenset[str], text: str) -> bool:
 def _taken(old: Answer, new: Answer) -> bool:
     """Whether a module that is not stored plain is newly built plain, or stopped on.
 
-    An engine that stopped on the shards of a fused module told of it at least.
+    An engine that stopped on the shards of a fused module told of it at least; what is then plain by an entry is not.
     """
     if old.decision == "error":
-        return new.decision == "plain" and "shards of" in old.cause.rule
+        return new.decision == "plain" and bool(new.cause.pointer) and "shards of" in old.cause.rule
     return old.decision == "quantized" != new.decision
 
 
