@@ -23,6 +23,7 @@ from mtpfix.families.patterns import key_of
 from mtpfix.frozen import dataclass, field, replace
 from mtpfix.model import Answer, EngineRow, VerdictKind
 from mtpfix.names import brief
+from mtpfix.storage.routers import OddRouter
 from mtpfix.world import World
 
 _RANK: dict[VerdictKind, int] = {"loads": 0, "unsupported": 1, "unknown": 2, "degrades": 3, "fails": 4}
@@ -355,6 +356,10 @@ _UNINITIALIZED = "Following weights were not initialized from checkpoint"
 # of them reads the config (5.19 configuration_utils.py:567 validate_layer_type); seen on a CPU with the right length:
 # vLLM 0.33.0 raises for the tensors of the other attention, SGLang 0.5.23 goes by full_attention_interval.
 _READ_LAYER_TYPES = {False: frozenset({"vllm", "sglang", "transformers"}), True: frozenset({"vllm", "transformers"})}
+# Loaders raise for a router of another height: vllm-0.33.0 model_executor/model_loader/weight_utils.py:1538,
+# sglang-0.5.23 srt/model_loader/weight_utils.py:1583, transformers-5.20.2 modeling_utils.py:4543; every load of a
+# hundred on a CPU did.
+_COMPARE_ROUTERS = frozenset({"vllm", "sglang", "transformers"})
 # vllm-0.33.0 config/speculative.py:1606: num_speculative_tokens % n_predict
 _NONE_DECLARED: Forced = (
     "fails", "the config declares no draft layer", "ZeroDivisionError: integer modulo by zero"
@@ -368,12 +373,24 @@ def forced(world: World, table: Table) -> Forced | None:
         return found
     if world.layer_types is not None and table.judge.engine.name in _READ_LAYER_TYPES[world.layer_types.same_length]:
         return "fails", world.layer_types.words, ""
+    router = odd_router(world, table.judge)
+    if router is not None:
+        return "fails", router.words, ""
     if table.judge.part != "draft" or table.judge.view is None:
         return _by_strays(world, table) if table.judge.view else None
     if world.declared == 0 and table.judge.engine.name == "vllm":
         return _NONE_DECLARED
     reading = world.reading(table.judge.engine.name, table.judge.profile.first)
     return _incomplete_draft(world, table, reading.missing) if reading.loadable else _missing_draft(world, table)
+
+
+def odd_router(world: World, judge: Judge) -> OddRouter | None:
+    """A router of the judge's part that fits no parameter of its engine's class, whatever the lists say."""
+    router, view = world.odd_routers.get(judge.part), judge.view
+    if router is None or view is None or judge.engine.name not in _COMPARE_ROUTERS:
+        return None
+    found = ask(view, key_of(router.name), world.layers, judge.profile.first, judge.method.name)
+    return router if found is not None and found.layer != "absent" else None
 
 
 def _by_strays(world: World, table: Table) -> Forced | None:

@@ -21,6 +21,7 @@ from mtpfix.families.base import (
     config_value,
     is_draft,
     numbers_of,
+    router_rows,
     texts_of,
     whole_number,
 )
@@ -38,6 +39,7 @@ from mtpfix.storage.lacking import lacking
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 from mtpfix.storage.layer_types import LayerTypes, contradiction
 from mtpfix.storage.modules import stored_modules
+from mtpfix.storage.routers import OddRouter, odd_router
 
 # The draft's projections that no layer holds, each with those that stand in its stead in some families.
 _PROJECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -306,6 +308,19 @@ class World:
         if declared is None or self.family is None:
             return None
         return contradiction(declared, (unit.name for unit in self.by_part["target"]), self.layers)
+
+    @cached_property
+    def odd_routers(self) -> Mapping[Part, OddRouter]:
+        """The first router of each part that has not as many rows as the config makes engines build."""
+        experts = self.family.experts if self.family else None
+        rows = router_rows(self.config, experts) if experts else None
+        if experts is None or rows is None:
+            return {}
+        odd = {
+            part: odd_router((unit.stored for unit in units), experts.router, rows, experts.key)
+            for part, units in self.by_part.items()
+        }
+        return {part: router for part, router in odd.items() if router}
 
     def pointers(self, keys: Iterable[str]) -> tuple[str, ...]:
         """Where config.json holds one of some keys: the top level, then the text configs."""

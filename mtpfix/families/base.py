@@ -18,6 +18,7 @@ LIST_LAYERS: Mapping[str, Layer] = {
 _COUNT = late.pattern(r"\{N(?:\+(\d+))?\}")
 _SLOT = late.pattern(r"\{(?!N\})")
 _GROUP = late.pattern(r"\\(?:[0-9]+|g<\w+>)")
+_EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
 TEXT_CONFIGS = ("text_config", "llm_config", "language_config", "thinker_config")
 
 
@@ -131,6 +132,21 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """Where a family's classes find the number of their routed experts, of which the router has a row each.
+
+    key     config key that counts them
+    router  how the names of routers end
+    more    config key of further rows of the router, for which no expert is stored ("": none)
+    """
+
+    key: str
+    router: str
+    more: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """A remark about a family, or about what an engine makes of it in some releases ("": whoever reads it)."""
 
@@ -152,6 +168,7 @@ class Family:
     wrapper         (wrapped, stripped) prefixes of the draft's names, where it sits under a wrapper
     draftless       engines that have no class for the draft
     beside          files that an engine opens though the index does not name them
+    experts         how the config counts experts; None: not known, or none
     """
 
     name: str
@@ -170,6 +187,7 @@ class Family:
     sources: tuple[str, ...] = ()
     steps_key: str = ""
     beside: tuple[Beside, ...] = ()
+    experts: Experts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +334,19 @@ def config_value(config: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
 def whole_number(value: Any) -> int | None:
     """The value where it is a whole number from 0 on that engines, which count in 64 bits, can hold; else None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None
+
+
+def router_rows(config: Mapping[str, Any], experts: Experts) -> int | None:
+    """The rows of a router as the config counts them; None where it does not count, or its keys contradict each other:
+    transformers' config classes take one key for another (`attribute_map`), and the last one that is read wins.
+    """
+    parts = text_configs(config)
+    counts = {whole_number(part[key]) for part in parts for key in _EXPERTS if key in part}
+    more = {whole_number(part[experts.more]) for part in parts if experts.more and experts.more in part} or {0}
+    if not any(experts.key in part for part in parts) or len(counts) > 1 or len(more) > 1:
+        return None
+    found = (*counts, *more)
+    return None if None in found else sum(filter(None, found))
 
 
 def is_draft(family: Family, key: Key, layers: int) -> bool:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from mtpfix import packaged
-from mtpfix.families.base import AskRow, Beside, Family, Fault, Note, Option, Special, View
+from mtpfix.families.base import AskRow, Beside, Experts, Family, Fault, Note, Option, Special, View
 from mtpfix.families.patterns import PatternMap
 from mtpfix.model import Mapper
 from mtpfix.releases import Span, after, modelled
@@ -60,7 +60,12 @@ def _family(raw: Row) -> Family:
         sources=tuple(raw.get("sources", ())),
         steps_key=draft.get("steps", ""),
         beside=tuple(Beside(row["engine"], row["file"], _span(row)) for row in draft.get("beside", ())),
+        experts=_experts(raw.get("experts")),
     )
+
+
+def _experts(row: Row | None) -> Experts | None:
+    return Experts(row["key"], row["router"], row.get("more", ""), row["source"]) if row else None
 
 
 def _note(row: str | Row) -> Note:

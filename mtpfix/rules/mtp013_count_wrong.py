@@ -9,15 +9,19 @@ from mtpfix.model import Finding, Location
 from mtpfix.names import shown
 from mtpfix.rules.base import Context, Rule, plural, spans
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
+from mtpfix.verdicts import odd_router
 
 EXPLANATION = """\
 `num_nextn_predict_layers`, `mtp_num_hidden_layers` or their relatives say how many draft layers there are,
 and another number is stored. `num_mtp_layers` (which vLLM's Transformers backend reads) beside them is a warning.
-Why: the count was copied from the base model, or layers were dropped or added after the config was written.
+The same for `num_experts` and its relatives: a router has a row for each expert that it chooses from.
+Why: the count was copied from the base model, or layers were dropped or added after the config was written; experts
+were pruned from the target and not from the draft.
 In engines: as many layers are built as the count says. Too high a count builds layers without weights; too
-low a one leaves stored layers unused, and 0 keeps engines from starting a draft that is there.
+low a one leaves stored layers unused, and 0 keeps engines from starting a draft that is there. A router of another
+height than the count of experts fits no parameter: loading stops.
 Fix: setting the count to what is stored changes what engines build, so it is not a safe fix: `mtpfix apply
---unsafe-fixes`. The other way is to restore the missing layers.
+--unsafe-fixes`. The other way is to restore the missing layers. A count of experts is left alone.
 By hand: set the key that the finding points to.
 Seen in: pruned exports of Qwen3.5 that kept the base model's count.
 """
@@ -26,10 +30,12 @@ _RESTORE = ", or restore the missing layers from the base checkpoint: mtpfix gra
 
 
 def check(context: Context) -> Iterator[Finding]:
-    """A finding when draft layers are stored and their number is not the declared one, one for the layer types."""
+    """A finding when draft layers are stored and their number is not the declared one, one for the layer types, and
+    one for each part whose routers are for another number of experts."""
     yield from _counts(context)
     yield from _odd(context)
     yield from _types(context)
+    yield from _experts(context)
 
 
 def _counts(context: Context) -> Iterator[Finding]:
@@ -84,6 +90,26 @@ def _types(context: Context) -> Iterator[Finding]:
                 Location("config.json", pointer) for pointer in context.world.pointers((LAYER_TYPES,))[-1:]
             ),
         )
+
+
+def _experts(context: Context) -> Iterator[Finding]:
+    world = context.world
+    for part, router in world.odd_routers.items():
+        judges = [table.judge for table in context.before if table.judge.part == part]
+        stopped = [judge for judge in judges if odd_router(world, judge)]
+        if stopped:
+            yield Finding(
+                rule="MTP013",
+                severity="error",
+                fix="none",
+                message=f"the {part}'s routers are not for the experts that the config counts: {router.words}",
+                hint=f"{router.key} has to be the number of experts in every layer, of target and draft alike; where"
+                " they differ, the part that was pruned, or was not, has to be exported again",
+                part=part,
+                modules=(router.name,),
+                engines=spans(stopped),
+                locations=tuple(Location("config.json", pointer) for pointer in world.pointers((router.key,))),
+            )
 
 
 RULE = Rule(

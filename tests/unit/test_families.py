@@ -279,7 +279,9 @@ class TestConditions:
 
 _SPAN = {"since", "until", "source"}
 _KEYS: dict[str, set[str]] = {  # what the loader reads; a table that is not here has keys of the model's own
-    "": {"name", "title", "model_types", "architectures", "layers_key", "sources", "notes", "draft", "view"},
+    "": {"name", "title", "model_types", "architectures", "layers_key", "sources", "notes", "draft", "view"}
+    | {"experts"},
+    "experts": {"key", "router", "more", "source"},
     "draft": {"count", "modules", "full_precision", "wrapper", "without", "separate", "beside", "steps"},
     "draft.beside": {"engine", "file"} | _SPAN,
     "view": {"engine", "part", "class", "quant", "mapper", "packed", "layers", "blocks", "rows", "faults", "options"}
