@@ -23,6 +23,7 @@ from mtpfix.families.patterns import key_of
 from mtpfix.frozen import dataclass, field, replace
 from mtpfix.model import Answer, EngineRow, VerdictKind
 from mtpfix.names import brief
+from mtpfix.storage.expert_counts import FewExperts
 from mtpfix.storage.routers import OddRouter
 from mtpfix.world import World
 
@@ -360,6 +361,10 @@ _READ_LAYER_TYPES = {False: frozenset({"vllm", "sglang", "transformers"}), True:
 # sglang-0.5.23 srt/model_loader/weight_utils.py:1583, transformers-5.20.2 modeling_utils.py:4543; every load of a
 # hundred on a CPU did.
 _COMPARE_ROUTERS = frozenset({"vllm", "sglang", "transformers"})
+# All experts of a layer are one parameter, and nobody misses a part of it: vLLM looks for whole ones that nothing was
+# loaded into (vllm-0.33.0 model_executor/model_loader/default_loader.py:567), SGLang for none. 69 of 69 loads on a CPU
+# went on without a word.
+_LEAVE_EXPERTS = frozenset({"vllm", "sglang"})
 # vllm-0.33.0 config/speculative.py:1606: num_speculative_tokens % n_predict
 _NONE_DECLARED: Forced = (
     "fails", "the config declares no draft layer", "ZeroDivisionError: integer modulo by zero"
@@ -367,7 +372,13 @@ _NONE_DECLARED: Forced = (
 
 
 def forced(world: World, table: Table) -> Forced | None:
-    """A verdict that the files alone settle: shards missing, or the draft absent though it is asked for."""
+    """A verdict that the files alone settle: shards or experts missing, or the draft absent though it is asked for."""
+    found = _forced(world, table)
+    few = None if found else lacks_experts(world, table.judge)
+    return ("degrades", f"{few.words}: the others stay unwritten", "") if few else found
+
+
+def _forced(world: World, table: Table) -> Forced | None:
     found = _by_files(world, table)
     if found is not None:
         return found
@@ -391,6 +402,15 @@ def odd_router(world: World, judge: Judge) -> OddRouter | None:
         return None
     found = ask(view, key_of(router.name), world.layers, judge.profile.first, judge.method.name)
     return router if found is not None and found.layer != "absent" else None
+
+
+def lacks_experts(world: World, judge: Judge) -> FewExperts | None:
+    """Experts of the judge's part that its engine makes room for, and that no file holds."""
+    few, view = world.few_experts.get(judge.part), judge.view
+    if few is None or view is None or judge.engine.name not in _LEAVE_EXPERTS:
+        return None
+    found = ask(view, key_of(few.name), world.layers, judge.profile.first, judge.method.name)
+    return few if found is not None and found.layer == "moe" else None
 
 
 def _by_strays(world: World, table: Table) -> Forced | None:

@@ -19,6 +19,7 @@ from mtpfix.families.base import (
     Family,
     condition_texts,
     config_value,
+    expert_count,
     is_draft,
     numbers_of,
     router_rows,
@@ -35,6 +36,7 @@ from mtpfix.model import Checkpoint, Index, JsonFile, Part, RawModule, StoredMod
 from mtpfix.modules import EXPERTS, within
 from mtpfix.names import split_name, tensor_name
 from mtpfix.patch import put
+from mtpfix.storage.expert_counts import FewExperts, few_experts
 from mtpfix.storage.lacking import lacking
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 from mtpfix.storage.layer_types import LayerTypes, contradiction
@@ -321,6 +323,17 @@ class World:
             for part, units in self.by_part.items()
         }
         return {part: router for part, router in odd.items() if router}
+
+    @cached_property
+    def few_experts(self) -> Mapping[Part, FewExperts]:
+        """The first experts of each part that are missing among those that the config counts."""
+        experts = self.family.experts if self.family else None
+        counted = expert_count(self.config, experts) if experts else None
+        if experts is None or not counted:
+            return {}
+        members = {"target": self._target_members, "draft": _members_of(self.by_part["draft"])}
+        few = {part: few_experts(members[part], counted, experts.key) for part in self.by_part}
+        return {part: found for part, found in few.items() if found}
 
     def pointers(self, keys: Iterable[str]) -> tuple[str, ...]:
         """Where config.json holds one of some keys: the top level, then the text configs."""

@@ -14,9 +14,11 @@ from typing import Any
 from checkpoints import MODELS, H, Json, Model, Shape, _mlp, _named, qwen3_5, read
 
 from mtpfix.families import REGISTRY, identify
-from mtpfix.families.base import Family, config_value, is_draft
+from mtpfix.families.base import Family, config_value, expert_count, is_draft
 from mtpfix.families.patterns import key_of
+from mtpfix.patch import put
 from mtpfix.storage.modules import stored_modules
+from mtpfix.world import pointers_of
 
 sys.path.append(str(Path(__file__).parent / "engines"))
 from records import ASKS, Record, load_record
@@ -65,13 +67,25 @@ def model_of(record: Record, experts: int) -> tuple[Family, Model]:
     assert family is not None
     layers = config_value(record.config, (family.layers_key,))
     config = {key: value for key, value in record.config.items() if key != "quantization_config"}
+    config, fewer = _counting(config, family, experts)
     parts: dict[str, dict[str, Shape]] = {part: {} for part in ("body", "kept", "draft", "bare", "listless")}
     for module in stored_modules(read({"config.json": dict(record.config)}, record.shards)):
         if len(module.shape) == 2 and module.scheme.kind in ("plain", "quantized"):
             for one in _each(module.name, module.experts, experts):
                 part = _part(family, one, layers, quantized=module.quantized)
-                parts[part][one] = (module.shape[0], module.shape[1])
+                rows = fewer if family.experts and one.endswith(family.experts.router) else 0
+                parts[part][one] = (module.shape[0] - rows, module.shape[1])
     return family, Model(config, **parts)
+
+
+def _counting(config: Json, family: Family, most: int) -> tuple[Json, int]:
+    """The config with a count of at most so many experts, and how many fewer they are."""
+    counted = expert_count(config, family.experts) if family.experts else None
+    if family.experts is None or counted is None or counted <= most:
+        return config, 0
+    for place in pointers_of(config, [family.experts.key]):
+        config = put(config, place.split("/")[1:], most)
+    return config, counted - most
 
 
 def _each(name: str, experts: tuple[int, ...], most: int) -> list[str]:

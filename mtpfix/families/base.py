@@ -340,13 +340,17 @@ def router_rows(config: Mapping[str, Any], experts: Experts) -> int | None:
     """The rows of a router as the config counts them; None where it does not count, or its keys contradict each other:
     transformers' config classes take one key for another (`attribute_map`), and the last one that is read wins.
     """
+    parts, counted = text_configs(config), expert_count(config, experts)
+    more = {whole_number(part[experts.more]) for part in parts if experts.more and experts.more in part} or {0}
+    rows = next(iter(more)) if len(more) == 1 else None
+    return None if counted is None or rows is None else counted + rows
+
+
+def expert_count(config: Mapping[str, Any], experts: Experts) -> int | None:
+    """The experts of a layer as the config counts them; None as in `router_rows`."""
     parts = text_configs(config)
     counts = {whole_number(part[key]) for part in parts for key in _EXPERTS if key in part}
-    more = {whole_number(part[experts.more]) for part in parts if experts.more and experts.more in part} or {0}
-    if not any(experts.key in part for part in parts) or len(counts) > 1 or len(more) > 1:
-        return None
-    found = (*counts, *more)
-    return None if None in found else sum(filter(None, found))
+    return next(iter(counts)) if len(counts) == 1 and any(experts.key in part for part in parts) else None
 
 
 def is_draft(family: Family, key: Key, layers: int) -> bool:

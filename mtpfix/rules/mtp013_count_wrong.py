@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from mtpfix.families.base import whole_number
 from mtpfix.model import Finding, Location
-from mtpfix.names import shown
+from mtpfix.names import brief, shown
 from mtpfix.rules.base import Context, Rule, plural, spans
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
-from mtpfix.verdicts import odd_router
+from mtpfix.verdicts import lacks_experts, odd_router
 
 EXPLANATION = """\
 `num_nextn_predict_layers`, `mtp_num_hidden_layers` or their relatives say how many draft layers there are,
@@ -19,7 +19,8 @@ Why: the count was copied from the base model, or layers were dropped or added a
 were pruned from the target and not from the draft.
 In engines: as many layers are built as the count says. Too high a count builds layers without weights; too
 low a one leaves stored layers unused, and 0 keeps engines from starting a draft that is there. A router of another
-height than the count of experts fits no parameter: loading stops.
+height than the count of experts fits no parameter: loading stops. Experts that are counted and not stored stay as
+memory was, and nothing is said.
 Fix: setting the count to what is stored changes what engines build, so it is not a safe fix: `mtpfix apply
 --unsafe-fixes`. The other way is to restore the missing layers. A count of experts is left alone.
 By hand: set the key that the finding points to.
@@ -31,11 +32,12 @@ _RESTORE = ", or restore the missing layers from the base checkpoint: mtpfix gra
 
 def check(context: Context) -> Iterator[Finding]:
     """A finding when draft layers are stored and their number is not the declared one, one for the layer types, and
-    one for each part whose routers are for another number of experts."""
+    one for each part whose routers are for another number of experts, or that has too few of them."""
     yield from _counts(context)
     yield from _odd(context)
     yield from _types(context)
     yield from _experts(context)
+    yield from _few(context)
 
 
 def _counts(context: Context) -> Iterator[Finding]:
@@ -109,6 +111,31 @@ def _experts(context: Context) -> Iterator[Finding]:
                 modules=(router.name,),
                 engines=spans(stopped),
                 locations=tuple(Location("config.json", pointer) for pointer in world.pointers((router.key,))),
+            )
+
+
+def _few(context: Context) -> Iterator[Finding]:
+    """A finding for each part that lacks experts, unless its routers, the index or the other layers tell it already."""
+    world = context.world
+    for part, few in world.few_experts.items():
+        told = part in world.odd_routers or few.name in world.lacking
+        if told or any(tensor.startswith(f"{few.name}.") for tensor in world.lost):
+            continue
+        judges = [table.judge for table in context.before if table.judge.part == part]
+        spoiled = [judge for judge in judges if lacks_experts(world, judge)]
+        if spoiled:
+            graft = ": mtpfix graft DIR --from BASE" if part == "draft" else ""
+            yield Finding(
+                rule="MTP013",
+                severity="error",
+                fix="none",
+                message=f"the {part} lacks experts: {few.words}, and {brief(few.name)} is missing",
+                hint=f"restore the missing experts from the base checkpoint{graft}; or prune the routers as well, and "
+                f"set {few.key} to the number of experts that every layer stores",
+                part=part,
+                modules=(few.name,),
+                engines=spans(spoiled),
+                locations=tuple(Location("config.json", pointer) for pointer in world.pointers((few.key,))),
             )
 
 

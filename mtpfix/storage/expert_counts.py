@@ -1,0 +1,52 @@
+"""Stored experts against their count: engines make room for as many as config.json says. Pure.
+
+What no tensor is loaded into stays as it was allocated, and no engine says a word about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from mtpfix.frozen import dataclass
+from mtpfix.modules import EXPERTS
+from mtpfix.names import brief
+from mtpfix.storage.lacking import Members
+
+
+@dataclass(frozen=True, slots=True)
+class FewExperts:
+    """A projection of a layer's experts of which fewer are stored than the config's `key` counts.
+
+    name  the first one that is missing
+    """
+
+    name: str
+    stored: int
+    counted: int
+    key: str
+
+    @property
+    def words(self) -> str:
+        """What contradicts what."""
+        holder, _, rest = self.name.partition(EXPERTS)
+        what = brief(f"{holder}{EXPERTS}*{rest.lstrip('0123456789')}")
+        return f"{self.stored} of the {self.counted} experts that {self.key} counts are stored as {what}"
+
+
+def few_experts(layers: Mapping[str, Members], counted: int, key: str) -> FewExperts | None:
+    """The first layer that lacks experts, one of whose kind it stores; None where all are there."""
+    for layer, members in layers.items():
+        for name, held in members.items():
+            number = _first_missing(held, counted) if held and EXPERTS in name else None
+            if number is not None:
+                head, _, leaf = name.partition(EXPERTS)
+                stored = sum(1 for expert in held if expert < counted)
+                return FewExperts(f"{layer}.{head}{EXPERTS}{number}.{leaf}", stored, counted, key)
+    return None
+
+
+@lru_cache(maxsize=1 << 6)
+def _first_missing(held: frozenset[int], counted: int) -> int | None:
+    """The first number below a count that is not held."""
+    return next((number for number in range(min(counted, len(held) + 1)) if number not in held), None)
