@@ -49,7 +49,7 @@ from mtpfix.planning import (
 from mtpfix.rules import RULES
 from mtpfix.rules.base import Claim, Context, Key, key_of
 from mtpfix.rules.claims import claims
-from mtpfix.solve import Solution
+from mtpfix.solving.solution import Solution
 from mtpfix.storage.modules import tensors_of
 from mtpfix.verdicts import Mismatch, engine_row, forced, mismatches, rank_of
 from mtpfix.world import Unit, World, world_of

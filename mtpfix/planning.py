@@ -28,7 +28,9 @@ from mtpfix.model import Certificate, Edit, JsonFile, Plan
 from mtpfix.patch import apply_value, ops, pointer, put, tokens
 from mtpfix.releases import key
 from mtpfix.rules.entries import malformed
-from mtpfix.solve import Bench, Solution, Solver, is_broken
+from mtpfix.solving.seats import Bench
+from mtpfix.solving.solution import Solution, is_broken
+from mtpfix.solving.solver import solved
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 from mtpfix.world import World
 
@@ -128,12 +130,10 @@ class _Jury:
             return None
         fmt, where = found
 
-        def solved(benches: Sequence[Bench], alike: Alike) -> tuple[Solver, Solution]:
-            solver = Solver(self.world, fmt, fragment, where, benches, alike)
-            return solver, solver.solve(lambda entry: bool(malformed(fmt, entry)), start)
+        def is_malformed(entry: str) -> bool:
+            return bool(malformed(fmt, entry))
 
-        solver, solution = solved(benches, self.alike)
-        return solved([bench.full(self.world) for bench in benches], NONE)[1] if solver.told_apart else solution
+        return solved(self.world, fmt, fragment, where, benches, self.alike, is_malformed, start)
 
     def benches(self, fragment: Fragment) -> list[Bench]:
         """config.json is judged by its readers; the sidecar too, with its list in config.json's place."""

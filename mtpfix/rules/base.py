@@ -20,7 +20,7 @@ from mtpfix.world import Unit, World
 
 if TYPE_CHECKING:
     from mtpfix.rebuild import Rebuild
-    from mtpfix.solve import Solution  # which reads what an entry means: rules/entries.py
+    from mtpfix.solving.solution import Solution
 
 Key = tuple[str, tuple[str, ...], Part, str]
 

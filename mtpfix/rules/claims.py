@@ -18,7 +18,7 @@ from mtpfix.model import Answer, DecisionKind, Location
 from mtpfix.patch import pointer
 from mtpfix.rules.base import Claim, key_of
 from mtpfix.rules.entries import malformed, meant
-from mtpfix.solve import rewritten
+from mtpfix.solving.solution import rewritten
 from mtpfix.verdicts import Mismatch
 from mtpfix.world import World, layer_of
 

@@ -30,8 +30,9 @@ from mtpfix.model import Answer, Cause, Checkpoint, Finding, JsonFile, Report
 from mtpfix.patch import invert, ops
 from mtpfix.planning import in_config, reads_sidecar, relevant, solutions, usable
 from mtpfix.releases import key
-from mtpfix.solve import Solution, contradicts
-from mtpfix.solve import rewritten as changed
+from mtpfix.solving.solution import Solution
+from mtpfix.solving.solution import rewritten as changed
+from mtpfix.solving.trials import contradicts
 from mtpfix.verdicts import mismatch
 from mtpfix.world import World, world_of
 

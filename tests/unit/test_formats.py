@@ -14,7 +14,7 @@ from mtpfix.formats import format_of, formats
 from mtpfix.formats.base import Format, without_wrapper
 from mtpfix.model import Layer, Packed
 from mtpfix.rules.entries import malformed, means
-from mtpfix.solve import rewritten
+from mtpfix.solving.solution import rewritten
 
 PACKED: Packed = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 MX = {"dtype": "fp4", "qscheme": "per_group", "group_size": 32}

@@ -431,8 +431,8 @@ def test_a_list_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     made = MODELS["qwen3_next"]()
     checkpoint = build(made, "nvfp4", list(made.kept))
     assert analyse(checkpoint, scope="all").status == "fixable"
-    monkeypatch.setattr("mtpfix.solve.MOST_DECISIONS", 1)
-    monkeypatch.setattr("mtpfix.solve.FEW_TRIALS", 1)
+    monkeypatch.setattr("mtpfix.solving.trials.MOST_DECISIONS", 1)
+    monkeypatch.setattr("mtpfix.solving.trials.FEW_TRIALS", 1)
     report = analyse(checkpoint, scope="all")
     assert report.status == "not-fixable"
     assert any(note.startswith("config.json: its list takes too long") for note in report.notes)

@@ -18,7 +18,8 @@ from mtpfix.engines.listing import Remembered
 from mtpfix.engines.registry import ENGINES
 from mtpfix.engines.vllm.answers import SafeMatcher
 from mtpfix.idle import MANY, Numbers, apart, doubles, numbers_in, runs_of
-from mtpfix.solve import Solver, Verdicts
+from mtpfix.solving.quiet import Verdicts
+from mtpfix.solving.trials import Trials
 from mtpfix.world import world_of
 
 KNOWN = Numbers(runs_of(["0", "1", "2", "45"]), runs_of(map(str, range(300))))
@@ -186,14 +187,14 @@ def test_a_trial_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """A matcher holds what it shares with others, and that holds it: without a collector a list stays for each trial
     (a description of 27,000 rows that misses 1,500 took 21 GB)."""
     trials: list[int] = []
-    decided = Solver._decided
+    decided = Trials._decided
 
-    def counted(self: Solver, *asked: Any) -> Verdicts:
+    def counted(self: Trials, *asked: Any) -> Verdicts:
         found = decided(self, *asked)
         trials.append(sum(isinstance(held, (Remembered, SafeMatcher)) for held in gc.get_objects()))
         return found
 
-    monkeypatch.setattr(Solver, "_decided", counted)
+    monkeypatch.setattr(Trials, "_decided", counted)
     gc.collect()
     gc.disable()
     try:

@@ -18,7 +18,7 @@ from mtpfix.formats.auto_round import AutoRound
 from mtpfix.formats.gptq import Gptq
 from mtpfix.model import Checkpoint, Edit, JsonFile
 from mtpfix.planning import count_edits, editable, edits, in_config, reads_sidecar
-from mtpfix.solve import Added, Solution
+from mtpfix.solving.solution import Added, Solution
 from mtpfix.world import world_of
 
 Q35, GLM, NEXT = qwen3_5(), glm4_moe(), qwen3_next()

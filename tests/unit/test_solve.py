@@ -22,7 +22,6 @@ from checkpoints import (
     right_list,
 )
 
-from mtpfix import solve as solver
 from mtpfix.analysis import analyse, wanted_releases
 from mtpfix.decisions import judges, tables
 from mtpfix.engines.registry import ENGINES
@@ -30,8 +29,10 @@ from mtpfix.formats.base import ExclusionList, at
 from mtpfix.frozen import replace
 from mtpfix.model import Checkpoint
 from mtpfix.planning import solutions
-from mtpfix.solve import Leaf, Solution, compact, holder, summarised
-from mtpfix.solve import rewritten as changed
+from mtpfix.solving.leaves import Leaf, holder, summarised
+from mtpfix.solving.seats import compact
+from mtpfix.solving.solution import Solution
+from mtpfix.solving.solution import rewritten as changed
 from mtpfix.world import world_of
 
 NEXT, Q35, DENSE, GLM, DS, GLM5 = (
@@ -324,7 +325,7 @@ def test_entries_without_effect_are_set_aside_without_effect(
     whole = listed if isinstance(listed, dict) else [*right_list(made, fmt, draft=False), *idle, *listed, *idle]
     checkpoint = build(made, fmt, whole, sidecar=whole)
     plain = [(item.removed, item.added) for item in solve(checkpoint)]
-    monkeypatch.setattr(solver, "MANY", 0)
+    monkeypatch.setattr("mtpfix.solving.trials.MANY", 0)
     assert [(item.removed, item.added) for item in solve(checkpoint)] == plain
 
 
