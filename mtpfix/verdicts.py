@@ -253,7 +253,9 @@ def _faults_about(world: World, view: View) -> tuple[Fault, ...]:
     at = ("faults about", id(view))
     if at not in world.kept:
         texts = {unit.key.text for unit in world.units}
-        world.kept[at] = tuple(fault for fault in view.faults if any(map(fault.modules.may_fit, texts)))
+        world.kept[at] = tuple(
+            fault for fault in view.faults if not fault.beyond and any(map(fault.modules.may_fit, texts))
+        )
     found: tuple[Fault, ...] = world.kept[at]
     return found
 
@@ -374,6 +376,11 @@ _NONE_DECLARED: Forced = (
 def forced(world: World, table: Table) -> Forced | None:
     """A verdict that the files alone settle: shards or experts missing, or the draft absent though it is asked for."""
     found = _forced(world, table)
+    if found and found[0] == "fails":
+        return found
+    fault = stops_beyond(world, table.judge)
+    if fault is not None:
+        return fault.verdict, f"{world.more_experts[table.judge.part].words}: {fault.why}", fault.error
     few = None if found else lacks_experts(world, table.judge)
     return ("degrades", f"{few.words}: the others stay unwritten", "") if few else found
 
@@ -402,6 +409,16 @@ def odd_router(world: World, judge: Judge) -> OddRouter | None:
         return None
     found = ask(view, key_of(router.name), world.layers, judge.profile.first, judge.method.name)
     return router if found is not None and found.layer != "absent" else None
+
+
+def stops_beyond(world: World, judge: Judge) -> Fault | None:
+    """What stops the judge's engine at experts of its part that are stored beyond their count."""
+    more, view = world.more_experts.get(judge.part), judge.view
+    for fault in view.faults if more and view else ():
+        held = fault.beyond and releases.holds(judge.profile.first, fault.span)
+        if held and more and fault.modules.find(key_of(more.name), world.layers) is not None:
+            return fault
+    return None
 
 
 def lacks_experts(world: World, judge: Judge) -> FewExperts | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import chain, compress
-from typing import Any
+from typing import Any, TypeVar
 
 from mtpfix import releases
 from mtpfix.alike import NONE, Alike, alike, is_literal
@@ -36,12 +36,14 @@ from mtpfix.model import Checkpoint, Index, JsonFile, Part, RawModule, StoredMod
 from mtpfix.modules import EXPERTS, within
 from mtpfix.names import split_name, tensor_name
 from mtpfix.patch import put
-from mtpfix.storage.expert_counts import FewExperts, few_experts
-from mtpfix.storage.lacking import lacking
+from mtpfix.storage.expert_counts import FewExperts, MoreExperts, few_experts, more_experts
+from mtpfix.storage.lacking import Members, lacking
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 from mtpfix.storage.layer_types import LayerTypes, contradiction
 from mtpfix.storage.modules import stored_modules
 from mtpfix.storage.routers import OddRouter, odd_router
+
+Found = TypeVar("Found")
 
 # The draft's projections that no layer holds, each with those that stand in its stead in some families.
 _PROJECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -327,13 +329,26 @@ class World:
     @cached_property
     def few_experts(self) -> Mapping[Part, FewExperts]:
         """The first experts of each part that are missing among those that the config counts."""
+        return dict(self._against_the_count(few_experts))
+
+    @cached_property
+    def more_experts(self) -> Mapping[Part, MoreExperts]:
+        """The first experts of each part beyond those that the config counts."""
+        return dict(self._against_the_count(more_experts))
+
+    def _against_the_count(
+        self, look: Callable[[Mapping[str, Members], int, str], Found | None]
+    ) -> Iterator[tuple[Part, Found]]:
         experts = self.family.experts if self.family else None
         counted = expert_count(self.config, experts) if experts else None
-        if experts is None or not counted:
-            return {}
-        members = {"target": self._target_members, "draft": _members_of(self.by_part["draft"])}
-        few = {part: few_experts(members[part], counted, experts.key) for part in self.by_part}
-        return {part: found for part, found in few.items() if found}
+        for part in self.by_part if experts and counted else ():
+            found = look(self._members[part], counted or 0, experts.key if experts else "")
+            if found is not None:
+                yield part, found
+
+    @cached_property
+    def _members(self) -> Mapping[Part, Mapping[str, Members]]:
+        return {"target": self._target_members, "draft": _members_of(self.by_part["draft"])}
 
     def pointers(self, keys: Iterable[str]) -> tuple[str, ...]:
         """Where config.json holds one of some keys: the top level, then the text configs."""

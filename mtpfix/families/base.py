@@ -67,6 +67,7 @@ class Fault:
     beside_plain      last part of the name of a module next to it that has to be decided plain for it; "": none
     error             the engine's own words, as far as they are known
     strays            the modules are the draft's, and the target's loader reads them too
+    beyond            the modules are experts beyond those that the config counts
     """
 
     modules: PatternMap[bool]
@@ -82,6 +83,7 @@ class Fault:
     span: Span
     beside_plain: str = ""
     strays: bool = False
+    beyond: bool = False
 
 
 @dataclass(frozen=True, slots=True)

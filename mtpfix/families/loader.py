@@ -194,6 +194,7 @@ def _fault(row: Row) -> Fault:
         span=_span(row),
         beside_plain=row.get("beside_plain", ""),
         strays=row.get("strays", False),
+        beyond=row.get("beyond", False),
     )
 
 

@@ -9,7 +9,7 @@ from mtpfix.model import Finding, Location
 from mtpfix.names import brief, shown
 from mtpfix.rules.base import Context, Rule, plural, spans
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
-from mtpfix.verdicts import lacks_experts, odd_router
+from mtpfix.verdicts import lacks_experts, odd_router, stops_beyond
 
 EXPLANATION = """\
 `num_nextn_predict_layers`, `mtp_num_hidden_layers` or their relatives say how many draft layers there are,
@@ -38,6 +38,7 @@ def check(context: Context) -> Iterator[Finding]:
     yield from _types(context)
     yield from _experts(context)
     yield from _few(context)
+    yield from _beyond(context)
 
 
 def _counts(context: Context) -> Iterator[Finding]:
@@ -136,6 +137,26 @@ def _few(context: Context) -> Iterator[Finding]:
                 modules=(few.name,),
                 engines=spans(spoiled),
                 locations=tuple(Location("config.json", pointer) for pointer in world.pointers((few.key,))),
+            )
+
+
+def _beyond(context: Context) -> Iterator[Finding]:
+    """A finding for each part with experts beyond the count that stop an engine, unless its routers tell it already."""
+    world = context.world
+    for part, more in world.more_experts.items():
+        judges = [table.judge for table in context.before if table.judge.part == part]
+        stopped = [judge for judge in judges if part not in world.odd_routers and stops_beyond(world, judge)]
+        if stopped:
+            yield Finding(
+                rule="MTP013",
+                severity="error",
+                fix="none",
+                message=f"the {part} has more experts than the config counts: {more.words}",
+                hint="its routers choose none of them; export the weights again without these tensors",
+                part=part,
+                modules=(more.name,),
+                engines=spans(stopped),
+                locations=tuple(Location("config.json", pointer) for pointer in world.pointers((more.key,))),
             )
 
 

@@ -291,7 +291,7 @@ _KEYS: dict[str, set[str]] = {  # what the loader reads; a table that is not her
     "view.rows": {"module", "asks", "layer", "methods", "projections", "why", "beside", "tied"} | _SPAN,
     "view.special": {"modules", "methods", "when", "decision", "why"} | _SPAN,
     "view.fault": {"modules", "methods", "decided", "stored", "schemes", "suffix", "when", "verdict", "error", "why"}
-    | {"strays"}
+    | {"strays", "beyond"}
     | _SPAN,
 }  # fmt: skip
 

@@ -170,6 +170,7 @@ def verdict(
     for fault in view.faults:
         if (
             holds(release, fault.span)
+            and not fault.beyond
             and fault.modules.find(key_of(module), 4) is not None
             and (not fault.methods or method in fault.methods)
             and fault.decided in ("", decided)

@@ -1,6 +1,6 @@
-"""Experts that the config counts and no file holds: engines make room for them and load no word of them.
+"""Experts that the config counts and no file holds, and experts beyond the count.
 
-Recorded in loads of both engines (tests/engines/asks/y-*-experts-lost.json).
+Recorded in loads of both engines (tests/engines/asks/y-*-experts-lost.json, y-*-experts-extra.json).
 """
 
 from __future__ import annotations
@@ -67,10 +67,31 @@ def test_what_the_draft_alone_lacks_is_told_once() -> None:
     assert [found.rule for found in report.findings] == ["MTP006"]
 
 
-def test_experts_beyond_the_count_are_not_missing() -> None:
-    extra = {name.replace(".experts.1.", ".experts.2."): shape for name, shape in MADE.body.items()}
-    assert extra.keys() - MADE.body.keys()
-    assert not counted(stored(lambda name: True, more=extra))
+def extra(shapes: Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """One more expert of each layer."""
+    found = {
+        name.replace(".experts.1.", ".experts.2."): shape for name, shape in shapes.items() if ".experts.1." in name
+    }
+    assert found
+    return found
+
+
+def test_experts_beyond_the_count_are_passed_over_by_the_target_of_glm_4() -> None:
+    """Seen in y-glm-ctf8-draft-fp8-experts-extra."""
+    report = stored(lambda name: True, more=extra(MADE.body))
+    assert not counted(report)
+    assert verdicts(report, "target") == {("vllm", "loads"), ("sglang", "loads")}
+
+
+def test_experts_beyond_the_count_stop_the_draft_of_glm_4_in_vllm() -> None:
+    """Seen in y-glm-ctf8-draft-fp8-experts-extra."""
+    report = stored(lambda name: True, replace(MADE, bare={**MADE.bare, **extra(MADE.draft)}))
+    assert verdicts(report, "draft") == {("vllm", "fails"), ("sglang", "loads")}
+    assert verdicts(report, "target") == {("vllm", "loads"), ("sglang", "loads")}
+    assert [(found.part, found.fix, found.engines, found.modules) for found in counted(report)] == [
+        ("draft", "none", ("vllm",), ("model.layers.2.mlp.experts.2.down_proj",))
+    ]
+    assert not report.plan.edits
 
 
 def test_a_dense_draft_lacks_none() -> None:
