@@ -73,7 +73,7 @@ def command(ctx: click.Context, /, **values: Any) -> None:
     One JSON line for each goes to stdout as soon as it is known, a table of all to stderr at the end. A repository
     that cannot be inspected is a line like the others. With --state a run that was killed goes on where it stopped:
     what is done is not done or written to stdout again, and FILE holds all lines. Exit code 1 where errors were
-    found, 3 where no repository could be inspected.
+    found, 3 where no repository could be inspected, or an organisation has none that can be seen.
 
     With --dask the workers of a cluster look, each with its own login unless --token is given, and with its own cache.
 
@@ -105,8 +105,8 @@ def run(chosen: Options) -> int:
     if chosen.html:
         write(_page(everything, chosen), chosen.html)
     dirty = any(row["status"] not in ("clean", "unreadable") for row in everything)
-    if everything and all(row["status"] == "unreadable" for row in everything):
-        return CANNOT
+    if all(row["status"] == "unreadable" for row in everything) and (everything or chosen.targets):
+        return CANNOT  # an owner without a repository is a name that is misspelt, or a token that is missing
     return DIRTY if dirty and not chosen.exit_zero else CLEAN
 
 

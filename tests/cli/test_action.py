@@ -61,7 +61,10 @@ def run_step(folder: Path, step: dict[str, Any], **inputs: str) -> tuple[int, st
     files = {name: folder.parent / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
     for path in files.values():
         path.write_text("", "utf-8")
-    variables = {name: re.sub(r"\$\{\{ inputs\.([\w-]+) \}\}", lambda m: given[m[1]], value)
+    known = {f"inputs.{name}": value for name, value in given.items()}
+    known |= {"steps.install.outputs.mtpfix": str(folder.parent / "temp/mtpfix/bin/mtpfix")}
+    known |= {"github.action_path": str(ROOT)}
+    variables = {name: re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda m: known[m[1]], value)
                  for name, value in step["env"].items()}  # fmt: skip
     done = subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
@@ -100,6 +103,47 @@ def test_a_clean_one_passes(workspace: Path) -> None:
     code, log, outputs, summary = check(workspace, source=REPAIRED)
     assert (code, log, outputs) == (0, "", {"status": "clean", "exit-code": "0"})
     assert summary.startswith("## ✅ ")
+
+
+@pytest.mark.parametrize("scripts", ["bin", "Scripts"])
+def test_it_is_installed_where_the_check_finds_it(workspace: Path, scripts: str) -> None:
+    """On Windows a virtual environment has its programs in Scripts."""
+    shutil.rmtree(workspace.parent / "temp")
+    python = workspace.parent / "python"
+    python.write_text(
+        f'#!/bin/sh\nmkdir -p "$3/{scripts}"\nprintf "#!/bin/sh\\necho pip: \\$*\\n" > "$3/{scripts}/python"\n'
+        f'chmod +x "$3/{scripts}/python"\n',
+        "utf-8",
+    )
+    python.chmod(0o755)
+    (step,) = (step for step in ACTION["runs"]["steps"] if step.get("id") == "install")
+    code, log, outputs, _ = run_step(workspace, step, python=str(python))
+    assert (code, outputs) == (0, {"mtpfix": f"{workspace.parent}/temp/mtpfix/{scripts}/mtpfix"})
+    assert log == f"pip: -m pip install --quiet --disable-pip-version-check {ROOT}\n"
+
+
+def test_a_sarif_file_that_is_not_written_is_not_named(workspace: Path) -> None:
+    """A later step would upload nothing, or what an earlier run left."""
+    (workspace / "out.sarif").write_text("{}", "utf-8")
+    code, _, outputs, _ = check(workspace, source=REPAIRED, sarif_file="no/folder/out.sarif")
+    assert (code, outputs) == (0, {"status": "clean", "exit-code": "0"})
+    code, _, outputs, _ = check(workspace, source=REPAIRED, sarif_file="out.sarif")
+    assert outputs["sarif-file"] == "out.sarif"
+    assert json.loads((workspace / "out.sarif").read_text("utf-8"))["runs"]
+
+
+def test_a_login_of_the_job_counts_where_no_token_is_given(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = workspace.parent / "temp/mtpfix/bin/mtpfix"
+    program.write_text('#!/bin/sh\necho "token $HF_TOKEN"\n', "utf-8")
+    monkeypatch.setenv("HF_TOKEN", "of-the-job")
+    assert check(workspace, source=REPAIRED)[1] == "token of-the-job\n"
+    assert check(workspace, source=REPAIRED, token="given")[1] == "token given\n"
+
+
+def test_no_source_is_wrong_use(workspace: Path) -> None:
+    code, log, outputs, _ = check(workspace, source=" \n")
+    assert (code, outputs) == (2, {})
+    assert log == "::error title=mtpfix::source names no folder and no repository\n"
 
 
 def test_errors_can_be_left_to_a_later_step_but_not_what_is_unreadable(workspace: Path) -> None:

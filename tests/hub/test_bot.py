@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import tiny
 
-from hub import OWNER, Hub
+from hub import OWNER, READER, Hub
 
 BOT = Path(__file__).resolve().parents[2] / "examples/bot.py"
 
@@ -24,11 +24,11 @@ def organisation(hub: Hub, tmp_path: Path) -> Hub:
     return hub
 
 
-def run(state: Path, *args: str) -> subprocess.CompletedProcess[str]:
+def run(state: Path, *args: str, token: str = OWNER) -> subprocess.CompletedProcess[str]:
     env = {key: value for key, value in os.environ.items() if not key.startswith("MTPFIX")}
     command = [sys.executable, str(BOT), "org", "--state", str(state), *args]
     return subprocess.run(
-        command, env={**env, "HF_TOKEN": OWNER}, capture_output=True, text=True, timeout=120, check=False
+        command, env={**env, "HF_TOKEN": token}, capture_output=True, text=True, timeout=120, check=False
     )
 
 
@@ -40,18 +40,46 @@ def test_a_dry_run_sends_nothing(organisation: Hub, tmp_path: Path) -> None:
     done = run(tmp_path / "state.jsonl", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert "== org/broken\n" in done.stdout
-    assert done.stdout.endswith("1 fixable, 1 of 1 proposed\n")
+    assert done.stdout.endswith("1 to repair: 1 shown\n")
     assert proposals(organisation) == []
 
 
 def test_the_fixable_one_is_proposed_once(organisation: Hub, tmp_path: Path) -> None:
     first, second = run(tmp_path / "one.jsonl"), run(tmp_path / "two.jsonl")
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert first.stdout.endswith("1 to repair: 1 opened\n")
+    assert second.stdout.endswith("1 to repair: 1 already-open\n")
     assert proposals(organisation) == ["org/broken"]
     assert OWNER not in f"{first.stdout}{first.stderr}{second.stdout}{second.stderr}"
 
 
 def test_no_more_than_asked_for(organisation: Hub, tmp_path: Path) -> None:
     done = run(tmp_path / "state.jsonl", "--most", "0")
-    assert done.stdout.endswith("1 fixable, 0 of 0 proposed\n")
+    assert done.stdout.endswith("1 to repair: nothing sent\n")
     assert proposals(organisation) == []
+
+
+def test_those_that_have_one_do_not_count(organisation: Hub, tmp_path: Path) -> None:
+    """The second repository has its turn though the first one may have one pull request in a run and has it."""
+    run(tmp_path / "one.jsonl", "--most", "1")
+    organisation.create("org/later", tiny.qwen3_next(tmp_path / "later", "mtp.layers.0*"))
+    done = run(tmp_path / "two.jsonl", "--most", "1")
+    assert done.returncode == 0, done.stderr
+    assert sorted(proposals(organisation)) == ["org/broken", "org/later"]
+
+
+def test_one_that_was_closed_is_respected(organisation: Hub, tmp_path: Path) -> None:
+    run(tmp_path / "one.jsonl")
+    organisation.repositories["org/broken"].pulls[0].status = "closed"
+    done = run(tmp_path / "two.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "org/broken: refused" in done.stdout
+    assert proposals(organisation) == ["org/broken"]
+
+
+def test_a_proposal_that_fails_is_told(organisation: Hub, tmp_path: Path) -> None:
+    done = run(tmp_path / "state.jsonl", token=READER)
+    assert done.returncode == 1
+    assert done.stdout.endswith("1 to repair: 1 failed\n")
+    assert "org/broken: " in done.stderr
+    assert "Traceback" not in done.stderr

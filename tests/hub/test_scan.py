@@ -83,7 +83,8 @@ def test_a_search_and_a_list(tmp_path: Path) -> None:
         (("org", "-e"), 0),
         (("org/text",), 3),
         (("org/right",), 0),
-        (("no",), 0),
+        (("no",), 3),
+        (("--search", "no-such-name"), 0),
         ((".",), 2),
         (("/org",), 2),
     ],
@@ -302,7 +303,7 @@ def test_the_page_shows_every_row_and_loads_nothing(org: Hub, tmp_path: Path) ->
 
 def test_a_page_of_nothing(hub: Hub, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    assert run("nobody", "--html", str(page)).exit_code == 0
+    assert run("--search", "nothing-like-it", "--html", str(page)).exit_code == 0
     assert "0 repositories" in page.read_text("utf-8")
     assert run("nobody", "--html", str(tmp_path / "no" / "page.html")).exit_code == 3
 
@@ -322,7 +323,9 @@ class Tags(HTMLParser):
 
 
 def test_an_owner_of_nothing(hub: Hub) -> None:
-    """A name that is misspelt looks like one without repositories: the Hub does not tell them apart."""
+    """A name that is misspelt looks like one without repositories, the Hub does not tell them apart: a job that is
+    meant to watch an organisation must not go on in peace. A search may find nothing."""
     result = CliRunner().invoke(main, ["scan", "nobody"])
-    assert (result.exit_code, result.stdout) == (0, "")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert CliRunner().invoke(main, ["scan", "nobody", "--exit-zero"]).exit_code == 3
     assert "0 repositories: none can be seen; check the name" in " ".join(result.stderr.split())
