@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from mtpfix.decisions import Judge
 from mtpfix.families.base import whole_number
-from mtpfix.model import Finding, Location
-from mtpfix.names import brief, shown
+from mtpfix.model import Finding, Location, Part
+from mtpfix.names import shown
 from mtpfix.rules.base import Context, Rule, plural, spans
+from mtpfix.storage.expert_counts import FewExperts, MoreExperts
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
+from mtpfix.storage.routers import OddRouter
 from mtpfix.verdicts import lacks_experts, odd_router, stops_beyond
+from mtpfix.world import World
 
 EXPLANATION = """\
 `num_nextn_predict_layers`, `mtp_num_hidden_layers` or their relatives say how many draft layers there are,
@@ -29,6 +33,24 @@ Seen in: pruned exports of Qwen3.5 that kept the base model's count.
 
 _RESTORE = ", or restore the missing layers from the base checkpoint: mtpfix graft DIR --from BASE"
 
+# What is wrong with the experts of a part, and what to do.
+_MISCOUNTED: Mapping[type, tuple[str, str]] = {
+    OddRouter: (
+        "has routers for other experts than the config counts",
+        "{key} has to be the number of experts in every layer, of target and draft alike; where they differ, the part"
+        " that was pruned, or was not, has to be exported again",
+    ),
+    FewExperts: (
+        "lacks experts",
+        "restore the missing experts from the base checkpoint{graft}; or prune the routers as well, and set {key} to"
+        " the number of experts that every layer stores",
+    ),
+    MoreExperts: (
+        "has more experts than the config counts",
+        "its routers choose none of them; export the weights again without these tensors",
+    ),
+}
+
 
 def check(context: Context) -> Iterator[Finding]:
     """A finding when draft layers are stored and their number is not the declared one, one for the layer types, and
@@ -37,8 +59,6 @@ def check(context: Context) -> Iterator[Finding]:
     yield from _odd(context)
     yield from _types(context)
     yield from _experts(context)
-    yield from _few(context)
-    yield from _beyond(context)
 
 
 def _counts(context: Context) -> Iterator[Finding]:
@@ -96,68 +116,42 @@ def _types(context: Context) -> Iterator[Finding]:
 
 
 def _experts(context: Context) -> Iterator[Finding]:
+    """What contradicts the count of experts in each part: its routers, or else experts that are missing or too many."""
     world = context.world
-    for part, router in world.odd_routers.items():
+    for part in world.by_part:
         judges = [table.judge for table in context.before if table.judge.part == part]
-        stopped = [judge for judge in judges if odd_router(world, judge)]
-        if stopped:
-            yield Finding(
-                rule="MTP013",
-                severity="error",
-                fix="none",
-                message=f"the {part}'s routers are not for the experts that the config counts: {router.words}",
-                hint=f"{router.key} has to be the number of experts in every layer, of target and draft alike; where"
-                " they differ, the part that was pruned, or was not, has to be exported again",
-                part=part,
-                modules=(router.name,),
-                engines=spans(stopped),
-                locations=tuple(Location("config.json", pointer) for pointer in world.pointers((router.key,))),
-            )
-
-
-def _few(context: Context) -> Iterator[Finding]:
-    """A finding for each part that lacks experts, unless its routers, the index or the other layers tell it already."""
-    world = context.world
-    for part, few in world.few_experts.items():
-        told = part in world.odd_routers or few.name in world.lacking
-        if told or any(tensor.startswith(f"{few.name}.") for tensor in world.lost):
+        router, few, more = world.odd_routers.get(part), world.few_experts.get(part), world.more_experts.get(part)
+        if router:
+            yield from _miscounted(context, router, part, [judge for judge in judges if odd_router(world, judge)])
             continue
-        judges = [table.judge for table in context.before if table.judge.part == part]
-        spoiled = [judge for judge in judges if lacks_experts(world, judge)]
-        if spoiled:
-            graft = ": mtpfix graft DIR --from BASE" if part == "draft" else ""
-            yield Finding(
-                rule="MTP013",
-                severity="error",
-                fix="none",
-                message=f"the {part} lacks experts: {few.words}, and {brief(few.name)} is missing",
-                hint=f"restore the missing experts from the base checkpoint{graft}; or prune the routers as well, and "
-                f"set {few.key} to the number of experts that every layer stores",
-                part=part,
-                modules=(few.name,),
-                engines=spans(spoiled),
-                locations=tuple(Location("config.json", pointer) for pointer in world.pointers((few.key,))),
-            )
+        if few and not _is_told(world, few):
+            yield from _miscounted(context, few, part, [judge for judge in judges if lacks_experts(world, judge)])
+        if more:
+            yield from _miscounted(context, more, part, [judge for judge in judges if stops_beyond(world, judge)])
 
 
-def _beyond(context: Context) -> Iterator[Finding]:
-    """A finding for each part with experts beyond the count that stop an engine, unless its routers tell it already."""
-    world = context.world
-    for part, more in world.more_experts.items():
-        judges = [table.judge for table in context.before if table.judge.part == part]
-        stopped = [judge for judge in judges if part not in world.odd_routers and stops_beyond(world, judge)]
-        if stopped:
-            yield Finding(
-                rule="MTP013",
-                severity="error",
-                fix="none",
-                message=f"the {part} has more experts than the config counts: {more.words}",
-                hint="its routers choose none of them; export the weights again without these tensors",
-                part=part,
-                modules=(more.name,),
-                engines=spans(stopped),
-                locations=tuple(Location("config.json", pointer) for pointer in world.pointers((more.key,))),
-            )
+def _is_told(world: World, few: FewExperts) -> bool:
+    """Whether the index or the other layers tell of a missing expert already."""
+    return few.name in world.lacking or any(tensor.startswith(f"{few.name}.") for tensor in world.lost)
+
+
+def _miscounted(
+    context: Context, found: OddRouter | FewExperts | MoreExperts, part: Part, stopped: list[Judge]
+) -> Iterator[Finding]:
+    if stopped:
+        what, hint = _MISCOUNTED[type(found)]
+        graft = ": mtpfix graft DIR --from BASE" if part == "draft" else ""
+        yield Finding(
+            rule="MTP013",
+            severity="error",
+            fix="none",
+            message=f"the {part} {what}: {found.words}",
+            hint=hint.format(key=found.key, graft=graft),
+            part=part,
+            modules=(found.name,),
+            engines=spans(stopped),
+            locations=tuple(Location("config.json", pointer) for pointer in context.world.pointers((found.key,))),
+        )
 
 
 RULE = Rule(

@@ -32,7 +32,8 @@ class FewExperts:
         """What contradicts what."""
         holder, _, rest = self.name.partition(EXPERTS)
         what = brief(f"{holder}{EXPERTS}*{rest.lstrip('0123456789')}")
-        return f"{self.stored} of the {self.counted} experts that {self.key} counts are stored as {what}"
+        missing = brief(self.name)
+        return f"{self.stored} of the {self.counted} experts that {self.key} counts are stored as {what}, not {missing}"
 
 
 @dataclass(frozen=True, slots=True)
