@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 import click
 
 from mtpfix import __version__
-from mtpfix.cli.guard import delivered, guarded, refused, reopen, tell
+from mtpfix.cli.guard import guarded, refused, tell
+from mtpfix.cli.process import delivered, reopen
 from mtpfix.errors import WriteError
 
 COMMANDS: tuple[tuple[str, str], ...] = (

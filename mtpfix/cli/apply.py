@@ -8,8 +8,8 @@ from typing import Any, Literal
 import click
 
 from mtpfix.cli import create_pr, options, remote, summary
-from mtpfix.cli.guard import stoppable
 from mtpfix.cli.left import tell_left, tell_still
+from mtpfix.cli.process import stoppable
 from mtpfix.cli.terminal import echo, page, say, talk
 from mtpfix.errors import UsageError
 from mtpfix.frozen import dataclass

@@ -13,8 +13,8 @@ import click
 
 from mtpfix.cli import options, remote, summary
 from mtpfix.cli.apply import interactive
-from mtpfix.cli.guard import stoppable
 from mtpfix.cli.left import tell_left, tell_still
+from mtpfix.cli.process import stoppable
 from mtpfix.cli.terminal import Line, echo, page, page_for, say, talk, telling, write
 from mtpfix.frozen import dataclass
 from mtpfix.output.base import Grafted, GraftedTensor, Page

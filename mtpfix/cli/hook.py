@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mtpfix.cli import options, summary
-from mtpfix.cli.guard import stoppable, tell
+from mtpfix.cli.guard import tell
 from mtpfix.cli.left import tell_still
+from mtpfix.cli.process import stoppable
 from mtpfix.cli.terminal import echo, page, say
 from mtpfix.errors import READ_HINT, MtpfixError, UnreadableError, UsageError
 from mtpfix.frozen import dataclass

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mtpfix.cli import options, remote, summary
-from mtpfix.cli.guard import delivered
+from mtpfix.cli.process import delivered
 from mtpfix.cli.terminal import save, say
 from mtpfix.frozen import dataclass
 

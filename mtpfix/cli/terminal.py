@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from mtpfix.cli.guard import aside, delivered, stoppable
+from mtpfix.cli.process import aside, delivered, stoppable
 from mtpfix.errors import WRITE_HINT, WriteError
 from mtpfix.output.base import Page
 from mtpfix.tokens import masked

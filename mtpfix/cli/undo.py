@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mtpfix.cli import options, summary
-from mtpfix.cli.guard import stoppable
+from mtpfix.cli.process import stoppable
 from mtpfix.cli.terminal import echo, page, say
 from mtpfix.output.text import listed
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from mtpfix.formats.base import Format
 from mtpfix.formats.coverage import Coverage
@@ -51,12 +51,7 @@ class Spelling:
             return added
         mended = self.trials.mended(self.trials.of(removed, ()), self.trials.after(removed, added))
         kept = entries_kept(self.trials.where, removed)
-        for depth in (0, *_LEVELS):
-            choices = self._choices((*kept, *entries_of(added)), mended, set(), depth)
-            if not choices or self.trials.half_spent:
-                break
-            added = self._accepted(removed, added, choices)
-        return added
+        return self._by_depth(removed, added, kept, (0, *_LEVELS), lambda _: mended)
 
     def _choices(
         self, kept: tuple[str, ...], wanted: set[str], halved: set[str], depth: int = 0
@@ -127,9 +122,20 @@ class Spelling:
     def _smaller(self, removed: tuple[int, ...], added: tuple[Added, ...], kept: tuple[str, ...]) -> tuple[Added, ...]:
         """The entries with smaller subtrees and single names, where one that holds them all cannot come: an engine asks
         by such a name for what is stored elsewhere, quantized (vLLM's `shared_head.head` for `lm_head`)."""
-        for depth in _LEVELS:
-            still = self.trials.missing_names(self.trials.after(removed, added))
-            choices = self._choices((*kept, *entries_of(added)), still, set(), depth)
+        return self._by_depth(removed, added, kept, _LEVELS, self.trials.missing_names)
+
+    def _by_depth(
+        self,
+        removed: tuple[int, ...],
+        added: tuple[Added, ...],
+        kept: tuple[str, ...],
+        depths: Iterable[int],
+        wanted: Callable[[Verdicts], set[str]],
+    ) -> tuple[Added, ...]:
+        """The entries with subtrees from a number of dots in their name on, for what is wanted by what is decided."""
+        for depth in depths:
+            names = wanted(self.trials.after(removed, added))
+            choices = self._choices((*kept, *entries_of(added)), names, set(), depth)
             if not choices or self.trials.half_spent:
                 break
             added = self._accepted(removed, added, choices)

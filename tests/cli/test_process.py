@@ -91,7 +91,7 @@ def test_help_imports_no_engine_and_no_parser() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
     loaded = set(done.stderr.split())
     ours = {name for name in loaded if name.startswith("mtpfix")}
-    assert ours == {"mtpfix", "mtpfix.cli", "mtpfix.cli.guard", "mtpfix.errors"}
+    assert ours == {"mtpfix", "mtpfix.cli", "mtpfix.cli.guard", "mtpfix.cli.process", "mtpfix.errors"}
     assert not loaded & {"json", "jsonpatch", "msgspec", "orjson", "fnmatch2", "numpy", "huggingface_hub", "rich"}
 
 

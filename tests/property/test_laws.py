@@ -6,7 +6,7 @@ What an engine decides is taken from its model, one release at a time; what a pl
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -37,7 +37,8 @@ from mtpfix.verdicts import mismatch
 from mtpfix.world import World, world_of
 
 Wanted = Mapping[str, frozenset[str]]
-Decisions = Mapping[tuple[str, str, str, str], str]  # engine, release, part, module -> decision
+At = tuple[str, str, str, str]  # engine, release, part, module
+Decisions = Mapping[At, str]
 Entries = tuple[str, ...]
 
 
@@ -85,24 +86,21 @@ class State:
         )
 
     @cached_property
-    def unlisted(self) -> frozenset[tuple[str, str, str, str]]:
+    def unlisted(self) -> frozenset[At]:
         """Modules that an engine builds plain without any entry."""
-        return frozenset(
-            (table.judge.engine.name, release, table.judge.part, row.unit.name)
-            for table in self.tables
-            for row, answer in table.decided
-            if answer.decision == "plain" and not answer.cause.pointer
-            for release in table.judge.profile.releases
-        )
+        return self._answered(lambda answer: answer.decision == "plain" and not answer.cause.pointer)
 
     @cached_property
-    def stopped(self) -> frozenset[tuple[str, str, str, str]]:
+    def stopped(self) -> frozenset[At]:
         """Modules that an engine stops on since their fused module's shards are not listed alike."""
+        return self._answered(lambda answer: answer.decision == "error" and "shards of" in answer.cause.rule)
+
+    def _answered(self, holds: Callable[[Answer], bool]) -> frozenset[At]:
         return frozenset(
             (table.judge.engine.name, release, table.judge.part, row.unit.name)
             for table in self.tables
             for row, answer in table.decided
-            if answer.decision == "error" and "shards of" in answer.cause.rule
+            if holds(answer)
             for release in table.judge.profile.releases
         )
 
