@@ -15,7 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import TensorSpec, serialize_file
+try:
+    from safetensors import TensorSpec, serialize_file
+except ModuleNotFoundError as lacking:
+    raise SystemExit("The scripts of examples/ write safetensors files: pip install safetensors") from lacking
 
 Row = tuple[str, str, tuple[int, ...]]
 Tensors = dict[str, tuple[str, tuple[int, ...]]]
