@@ -31,13 +31,13 @@ def _finding(part: str, mine: list[Claim], fixed: bool) -> Finding:
     _, count = modules_of(mine)
     asked = mine[0].mismatch.row.ask
     fused = asked.runtime if asked else ""
+    what = "is a shard of a fused module" if count == 1 else "are shards of fused modules"
+    message = f"{plural(count, 'module')} of the {part} {what}"
     if fixed:
-        message = (
-            f"{plural(count, 'module')} of the {part} are shards of fused modules that the list names only in part"
-        )
+        message += " that the list names only in part"
         hint = "complete the entries: mtpfix apply"
     else:
-        message = f"{plural(count, 'module')} of the {part} are shards of fused modules and stored unlike each other"
+        message += ", and they are stored unlike each other" if count > 1 else ", and the others are stored otherwise"
         hint = "export again with all shards of a fused module in one scheme"
     text = f"{message}, e.g. {fused}: {mine[0].mismatch.why}."
     return finding("MTP010", mine, text, hint=hint, fix="safe" if fixed else "none")
