@@ -16,6 +16,7 @@ from mtpfix.decisions import Judge, Table, judges, list_in, tables, tables_under
 from mtpfix.engines.registry import ENGINES
 from mtpfix.errors import UnreadableError
 from mtpfix.families.base import Note
+from mtpfix.forced import forced
 from mtpfix.formats import format_of
 from mtpfix.frozen import dataclass, replace
 from mtpfix.model import (
@@ -51,7 +52,7 @@ from mtpfix.rules.base import Claim, Context, Key, key_of
 from mtpfix.rules.claims import claims
 from mtpfix.solving.solution import Solution
 from mtpfix.storage.modules import tensors_of
-from mtpfix.verdicts import Mismatch, engine_row, forced, mismatches, rank_of
+from mtpfix.verdicts import Mismatch, engine_row, mismatches, rank_of
 from mtpfix.world import Unit, World, world_of
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 
 from mtpfix.decisions import Judge
 from mtpfix.families.base import whole_number
+from mtpfix.forced import lacks_experts, odd_router, stops_beyond
 from mtpfix.model import Finding, Location, Part
 from mtpfix.names import shown
 from mtpfix.rules.base import Context, Rule, plural, spans
 from mtpfix.storage.expert_counts import FewExperts, MoreExperts
 from mtpfix.storage.layer_types import KEY as LAYER_TYPES
 from mtpfix.storage.routers import OddRouter
-from mtpfix.verdicts import lacks_experts, odd_router, stops_beyond
 from mtpfix.world import World
 
 EXPLANATION = """\
@@ -75,7 +75,7 @@ def _counts(context: Context) -> Iterator[Finding]:
         fix="unsafe",
         message=f"the config declares {plural(declared, 'draft layer')}, the headers hold {stored}{told}",
         hint=f"set the count to {stored} (--unsafe-fixes){_RESTORE if declared > stored else ''}",
-        # vLLM divides by a count of none before it looks at a tensor (verdicts.py), so that no claim names it.
+        # vLLM divides by a count of none before it looks at a tensor (forced.py), so that no claim names it.
         engines=spans(claim.mismatch.judge for claim in claims) if declared else (),
         locations=tuple(Location("config.json", pointer) for pointer in world.count_pointers),
     )

@@ -11,8 +11,9 @@ from records import ASKS, Record, Run, load_record, write_checkpoint
 from mtpfix.checkpoint.local import read_local
 from mtpfix.decisions import Table, judges, tables
 from mtpfix.engines.registry import ENGINES
+from mtpfix.forced import forced
 from mtpfix.model import VerdictKind
-from mtpfix.verdicts import engine_row, forced, mismatches
+from mtpfix.verdicts import engine_row, mismatches
 from mtpfix.world import World, world_of
 
 IN_THREADS = "copies in a thread pool, where the recorder sees no cast"

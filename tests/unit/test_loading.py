@@ -13,8 +13,9 @@ from checkpoints import SCHEMES, build, deepseek_v3, glm4_moe, llama, qwen3_5, r
 
 from mtpfix.decisions import Table, judges, tables
 from mtpfix.engines.registry import ENGINES
+from mtpfix.forced import forced
 from mtpfix.model import Checkpoint, EngineRow
-from mtpfix.verdicts import LAYOUTS, Mismatch, engine_row, forced, mismatches, outcome, unwritten, worst
+from mtpfix.verdicts import LAYOUTS, Mismatch, engine_row, mismatches, outcome, unwritten, worst
 from mtpfix.world import world_of
 
 # engine, allocated, stored -> verdict
