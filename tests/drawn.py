@@ -157,6 +157,7 @@ def _indented(by: int, *, ascii_only: bool = True, lines: str = "\n", end: str =
     return dump
 
 
+EXPERT_KEYS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
 DUMPS = (
     _indented(2),
     _indented(4, ascii_only=False, end=""),
@@ -172,7 +173,7 @@ def models(draw: Any, families: Sequence[str] = FAMILIES) -> tuple[str, Model]:
     made = draw(_made(family) if family in MAKERS else _of_record(family))
     if family not in SEPARATE and draw(st.integers(0, 5)):
         made = draw(slim(made))
-    return family, draw(stacked(made))
+    return family, draw(miscounted(draw(stacked(made))))
 
 
 @st.composite
@@ -216,6 +217,20 @@ def stacked(draw: Any, made: Model) -> Model:
         return made
     rest = {name: shape for name, shape in made.draft.items() if ".mlp.experts." not in name}
     return replace(made, draft={**rest, **dict.fromkeys(sorted(holders), STACK)})
+
+
+@st.composite
+def miscounted(draw: Any, made: Model) -> Model:
+    """Now and then a config that counts other experts than there are."""
+    if draw(st.integers(0, 30)):
+        return made
+    count = draw(st.sampled_from((1, 3, 4)))
+
+    def counted(config: Json) -> Json:
+        inner = {key: counted(value) for key, value in config.items() if isinstance(value, dict)}
+        return {**config, **inner, **{key: count for key in EXPERT_KEYS if key in config}}
+
+    return replace(made, config=counted(made.config))
 
 
 @st.composite
