@@ -25,8 +25,8 @@ In engines: as many layers are built as the count says. Too high a count builds 
 low a one leaves stored layers unused, and 0 keeps engines from starting a draft that is there. A router of another
 height than the count of experts fits no parameter: loading stops. Experts that are counted and not stored stay as
 memory was, and nothing is said.
-Fix: setting the count to what is stored changes what engines build, so it is not a safe fix: `mtpfix apply
---unsafe-fixes`. The other way is to restore the missing layers. A count of experts is left alone.
+Fix: setting the count to what is stored changes what engines build, so it is not a safe fix:
+`mtpfix apply --unsafe-fixes`. The other way is to restore the missing layers. A count of experts is left alone.
 By hand: set the key that the finding points to.
 Seen in: pruned exports of Qwen3.5 that kept the base model's count.
 """

@@ -244,6 +244,8 @@ def test_the_registry_is_whole() -> None:
         assert rule.severity in ("error", "warning", "note")
         assert rule.fix in ("safe", "unsafe", "none")
         assert rule.explanation.endswith("\n")
+        # such a line is printed as an item of a list
+        assert not any(line.startswith(("-", " ")) for line in rule.explanation.splitlines())
         assert rule.summary
 
 
