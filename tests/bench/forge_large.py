@@ -34,7 +34,8 @@ class Model:
 
     layer    (number, experts) -> modules of a decoder layer
     draft    (layers, experts) -> modules of the draft, with whole names
-    facts    keys of config.json, besides the number of layers
+    facts    keys of config.json, besides the numbers of layers and experts
+    count    the key that counts the experts
     entries  layers -> the exclusion list
     """
 
@@ -46,6 +47,7 @@ class Model:
     layer: Callable[[int, int], dict[str, Module]]
     draft: Callable[[int, int], dict[str, Module]]
     facts: Mapping[str, Any]
+    count: str
     entries: Callable[[int], list[str]]
 
 
@@ -94,7 +96,7 @@ def deepseek_layer(number: int, experts: int, *, plain: bool = False) -> dict[st
     }
     if number < DS_DENSE:
         return body | mlp("mlp", DS_HIDDEN, 18432, plain=False)
-    body["mlp.gate"] = bf16(256, DS_HIDDEN) | {"e_score_correction_bias": ("F32", [256])}
+    body["mlp.gate"] = bf16(experts, DS_HIDDEN) | {"e_score_correction_bias": ("F32", [experts])}
     body |= mlp("mlp.shared_experts", DS_HIDDEN, 2048, plain=plain)
     for expert in range(experts):
         body |= mlp(f"mlp.experts.{expert}", DS_HIDDEN, 2048, plain=plain)
@@ -134,11 +136,11 @@ DEEPSEEK_V3 = Model(
         "intermediate_size": 18432,
         "moe_intermediate_size": 2048,
         "first_k_dense_replace": DS_DENSE,
-        "n_routed_experts": 256,
         "n_shared_experts": 1,
         "num_experts_per_tok": 8,
         "num_nextn_predict_layers": 1,
     },
+    count="n_routed_experts",
     entries=deepseek_entries,
 )
 
@@ -176,7 +178,7 @@ def qwen_layer(number: int, experts: int, *, plain: bool = False) -> dict[str, M
     full = plain or number % QN_EVERY == QN_EVERY - 1
     body = {"input_layernorm": bf16(QN_HIDDEN), "post_attention_layernorm": bf16(QN_HIDDEN)}
     body |= qwen_attention() if full else qwen_linear_attention()
-    body |= {"mlp.gate": bf16(512, QN_HIDDEN), "mlp.shared_expert_gate": bf16(1, QN_HIDDEN)}
+    body |= {"mlp.gate": bf16(experts, QN_HIDDEN), "mlp.shared_expert_gate": bf16(1, QN_HIDDEN)}
     body |= mlp("mlp.shared_expert", QN_HIDDEN, 512, plain=plain)
     for expert in range(experts):
         body |= mlp(f"mlp.experts.{expert}", QN_HIDDEN, 512, plain=plain)
@@ -216,7 +218,6 @@ QWEN3_NEXT = Model(
         "full_attention_interval": QN_EVERY,
         "decoder_sparse_step": 1,
         "mlp_only_layers": [],
-        "num_experts": 512,
         "num_experts_per_tok": 10,
         "num_attention_heads": 16,
         "num_key_value_heads": 2,
@@ -228,6 +229,7 @@ QWEN3_NEXT = Model(
         "linear_conv_kernel_dim": 4,
         "tie_word_embeddings": False,
     },
+    count="num_experts",
     entries=qwen_entries,
 )
 MODELS: Mapping[str, Model] = {"deepseek-v3": DEEPSEEK_V3, "qwen3-next": QWEN3_NEXT}
@@ -271,12 +273,13 @@ def _as_the_library(row: Row) -> tuple[int, str]:
     return WRITE_ORDER[row[1][0]], row[0]
 
 
-def config(model: Model, layers: int, excluded: list[str]) -> tuple[dict[str, object], dict[str, object]]:
+def config(model: Model, layers: int, experts: int, excluded: list[str]) -> tuple[dict[str, object], dict[str, object]]:
     """config.json and hf_quant_config.json as ModelOpt writes them."""
     group = {"dynamic": False, "num_bits": 4, "type": "float", "group_size": 16}
     producer = {"name": "modelopt", "version": "0.47.0"}
     body: dict[str, object] = {
         **model.facts,
+        model.count: experts,
         "hidden_size": model.hidden,
         "num_hidden_layers": layers,
         "vocab_size": model.vocabulary,
@@ -322,7 +325,8 @@ def forge(
     layers, shards = layers or model.layers, shards or model.shards
     out = Path(path)
     out.mkdir(parents=True, exist_ok=True)
-    rows = list(tensors(model, layers, experts or model.experts))
+    experts = experts or model.experts
+    rows = list(tensors(model, layers, experts))
     per_shard = -(-len(rows) // shards)
     weight_map: dict[str, str] = {}
     total = 0
@@ -335,7 +339,7 @@ def forge(
     index = json.dumps({"metadata": {"total_size": total}, "weight_map": names}, indent=None if scripted else 2)
     (out / "model.safetensors.index.json").write_text(index + "\n")
     tower = [f"model.visual.blocks.{number}.attn.qkv" for number in range(more_entries)]
-    body, sidecar = config(model, layers, [*model.entries(layers), *tower])
+    body, sidecar = config(model, layers, experts, [*model.entries(layers), *tower])
     (out / "config.json").write_text(json.dumps(body, indent=2) + "\n")
     (out / "hf_quant_config.json").write_text(json.dumps(sidecar, indent=4))
     return len(rows)
