@@ -123,11 +123,13 @@ class Trials:
         return found
 
     def pairs(self, state: Verdicts) -> Iterator[tuple[int, Row, Answer]]:
+        """Each question of each seat, with its answer."""
         for at, (judge, answers) in enumerate(zip(self.judges, state, strict=True)):
             for row, answer in zip(judge.rows, answers, strict=True):
                 yield at, row, answer
 
     def faults(self, state: Verdicts) -> int:
+        """How many modules are decided wrongly, by all seats, but for drafts that no list can make load."""
         return sum(
             weight
             for at, (judge, answers, weights) in enumerate(zip(self.judges, state, self._weights, strict=True))
@@ -178,6 +180,7 @@ class Trials:
         return set(self._missed[id(state)][1])
 
     def missing(self, at: int, row: Row, answer: Answer, state: Verdicts) -> bool:
+        """Whether a seat would not build plain what is stored plain, and that hurts."""
         return answer.decision != "plain" and row.unit.stored.plain and self.wrong(at, row, answer, state)
 
     def mended(self, start: Verdicts, final: Verdicts) -> set[str]:
@@ -208,6 +211,7 @@ class Trials:
         return listed is None or listed.fault is not found.fault
 
     def misfits(self, at: int, row: Row, answer: Answer, state: Verdicts) -> bool:
+        """Whether a module does not load as it is decided."""
         return self._mismatch(at, row, answer, self._beside(at, row, state)) is not None
 
     def _mismatch(self, at: int, row: Row, answer: Answer, beside: tuple[str, ...]) -> Mismatch | None:
